@@ -140,7 +140,7 @@ pub enum Command {
     /// The program has closed its last descriptor of the flow, of which no other process has one, and the host keeps the anchor
     /// open for its next use: the flow ends as if the anchor had been closed. Answered by [`Completion::AnchorFree`], or
     /// [`Completion::AnchorShared`].
-    CloseKept { flow: FlowId, anchor: AnchorHandle, abort: bool },
+    CloseRetained { flow: FlowId, anchor: AnchorHandle, abort: bool },
     /// Another process may get a copy of this anchor and show it, be it one that had been kept open.
     Lend { anchor: AnchorHandle },
     /// The process has closed its copy of the anchor of a connection that it has, or had until another process claimed it. The
@@ -182,7 +182,7 @@ const CMD_CHANNEL_READY: u8 = 0x0a;
 const CMD_TAKE_CONNECTION: u8 = 0x0b;
 const CMD_FAST_OPEN: u8 = 0x0c;
 const CMD_INSPECT: u8 = 0x0d;
-const CMD_CLOSE_KEPT: u8 = 0x0e;
+const CMD_CLOSE_RETAINED: u8 = 0x0e;
 const CMD_LEND: u8 = 0x0f;
 const CMD_DEFER_ACCEPT: u8 = 0x10;
 const CMD_DISCONNECT: u8 = 0x11;
@@ -207,8 +207,8 @@ impl Command {
                 RawEntry::new(CMD_CLOSE, if abort { FLAG_ABORT } else { 0 }, 0, flow.raw(), 0)
             }
             Command::Disconnect { flow } => RawEntry::new(CMD_DISCONNECT, 0, 0, flow.raw(), 0),
-            Command::CloseKept { flow, anchor, abort } => RawEntry::new(
-                CMD_CLOSE_KEPT,
+            Command::CloseRetained { flow, anchor, abort } => RawEntry::new(
+                CMD_CLOSE_RETAINED,
                 if abort { FLAG_ABORT } else { 0 },
                 0,
                 flow.raw(),
@@ -253,7 +253,7 @@ impl Command {
             CMD_SHUTDOWN_SEND => Command::ShutdownSend { flow },
             CMD_CLOSE => Command::Close { flow, abort: raw.flags() & FLAG_ABORT != 0 },
             CMD_DISCONNECT => Command::Disconnect { flow },
-            CMD_CLOSE_KEPT => Command::CloseKept {
+            CMD_CLOSE_RETAINED => Command::CloseRetained {
                 flow,
                 anchor: AnchorHandle(raw.word1 as u32),
                 abort: raw.flags() & FLAG_ABORT != 0,
@@ -389,7 +389,7 @@ pub enum Completion {
     ChannelClosed { channel: ChannelId },
     /// The anchor stands for nothing and nobody has it open: the session may use it again.
     AnchorFree { anchor: AnchorHandle },
-    /// Another session has been shown the anchor, so [`Command::CloseKept`] does not end the flow: its last close does, and the host
+    /// Another session has been shown the anchor, so [`Command::CloseRetained`] does not end the flow: its last close does, and the host
     /// closes what it has kept.
     AnchorShared { anchor: AnchorHandle },
     /// The session may name this flow id in one [`Command::Connect`], and need not wait for an answer then.
@@ -398,9 +398,9 @@ pub enum Completion {
     ConnectionsWait { listener: ListenerId },
     /// No connection waits any more; the next one is announced again. `answer`: to [`Command::TakeConnection`].
     NothingWaits { listener: ListenerId, answer: bool },
-    /// The peer has something urgent: the byte that comes after `ahead` more than have been announced by `Data` so far
+    /// The peer has something urgent: the byte that comes after `distance` more than have been announced by `Data` so far
     /// (RFC 9293 section 3.8.5, read as RFC 6093 says hosts do).
-    Urgent { flow: FlowId, ahead: u32 },
+    Urgent { flow: FlowId, distance: u32 },
     /// Something hinders the connection, which goes on all the same (RFC 9293 section 3.9.1.8); the program wanted to hear of
     /// it ([`FlowOption::SoftErrors`]).
     SoftError { flow: FlowId, errno: Errno },
@@ -466,7 +466,9 @@ impl Completion {
             Completion::NothingWaits { listener, answer } => {
                 RawEntry::new(CPL_NOTHING_WAITS, if answer { FLAG_ANSWER } else { 0 }, 0, listener.0.raw(), 0)
             }
-            Completion::Urgent { flow, ahead } => RawEntry::new(CPL_URGENT, 0, 0, flow.raw(), ahead as u64),
+            Completion::Urgent { flow, distance } => {
+                RawEntry::new(CPL_URGENT, 0, 0, flow.raw(), distance as u64)
+            }
             Completion::SoftError { flow, errno } => RawEntry::new(CPL_SOFT_ERROR, 0, errno.0, flow.raw(), 0),
             Completion::WentOut { flow, len } => RawEntry::new(CPL_WENT_OUT, 0, 0, flow.raw(), len as u64),
         }
@@ -508,7 +510,7 @@ impl Completion {
                 listener: ListenerId(flow),
                 answer: raw.flags() & FLAG_ANSWER != 0,
             },
-            CPL_URGENT => Completion::Urgent { flow, ahead: raw.word1 as u32 },
+            CPL_URGENT => Completion::Urgent { flow, distance: raw.word1 as u32 },
             CPL_SOFT_ERROR => Completion::SoftError { flow, errno },
             CPL_WENT_OUT => Completion::WentOut { flow, len: raw.word1 as u32 },
             other => return Err(BadEntry::UnknownType(other)),

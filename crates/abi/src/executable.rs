@@ -67,8 +67,8 @@ fn interpreter_of(start: &[u8]) -> Option<(&OsStr, bool)> {
 
 /// The path of the loader that a program of 64 bits names.
 pub fn loader_of(start: &[u8]) -> Option<&Path> {
-    let place = segments(start)?.iter().position(|kind| *kind == PT_INTERP)?;
-    let header = number(start, 32, 8)?.checked_add(place.checked_mul(SEGMENT_LEN)?)?;
+    let index = segments(start)?.iter().position(|kind| *kind == PT_INTERP)?;
+    let header = number(start, 32, 8)?.checked_add(index.checked_mul(SEGMENT_LEN)?)?;
     let (from, len) = (number(start, header.checked_add(8)?, 8)?, number(start, header.checked_add(32)?, 8)?);
     let path = start.get(from..from.checked_add(len)?)?;
     let path = path.split(|byte| *byte == 0).next()?;

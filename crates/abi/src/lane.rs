@@ -31,7 +31,7 @@ pub const DATAGRAM_MAX: u32 = 65_507;
 /// datagram's bytes follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct RecordHead {
+pub struct DatagramHeader {
     /// Who has sent it, or is to have it. Between two sockets that is known: family 0.
     pub peer: WireAddr,
     /// The address that it came to, or is to be sent from (family 0: as the route says). Its port is 0.
@@ -95,14 +95,14 @@ impl MtuDiscover {
     }
 }
 
-impl RecordHead {
-    pub const LEN: u32 = size_of::<RecordHead>() as u32;
+impl DatagramHeader {
+    pub const LEN: u32 = size_of::<DatagramHeader>() as u32;
 }
 
-const _: () = assert!(RecordHead::LEN == 48);
+const _: () = assert!(DatagramHeader::LEN == 48);
 
 /// Most bytes of a record.
-pub const RECORD_MAX: u32 = DATAGRAM_MAX + RecordHead::LEN;
+pub const RECORD_MAX: u32 = DATAGRAM_MAX + DatagramHeader::LEN;
 
 /// Offsets within a lane's memory.
 #[derive(Clone, Copy, Debug)]
@@ -155,23 +155,23 @@ pub const fn record_len(len: u32) -> u64 {
     RECORD_UNIT + (len as u64).next_multiple_of(RECORD_UNIT)
 }
 
-/// Of a record's header: between two sockets, that a [`RecordHead`] comes first.
-pub const HAS_HEAD: u64 = 1 << 32;
+/// Of a record's header: between two sockets, that a [`DatagramHeader`] comes first.
+pub const HAS_DATAGRAM_HEADER: u64 = 1 << 32;
 
 /// Of a record's header, in a lane from the engine: the record went by the kernel, and is passed over.
 pub const VOID: u64 = 1 << 33;
 
 /// A record's header: how long the rest is, and whether a head comes first where it need not.
-pub const fn header(len: u32, has_head: bool) -> u64 {
-    len as u64 | if has_head { HAS_HEAD } else { 0 }
+pub const fn header(len: u32, has_datagram_header: bool) -> u64 {
+    len as u64 | if has_datagram_header { HAS_DATAGRAM_HEADER } else { 0 }
 }
 
 /// The length that a header tells, if a record can have it, and whether a head comes first.
 pub const fn parse_header(header: u64) -> Option<(u32, bool)> {
-    let len = header & !HAS_HEAD;
-    let has_head = header & HAS_HEAD != 0;
-    let fits = len <= RECORD_MAX as u64 && (!has_head || len >= RecordHead::LEN as u64);
-    if fits { Some((len as u32, has_head)) } else { None }
+    let len = header & !HAS_DATAGRAM_HEADER;
+    let has_datagram_header = header & HAS_DATAGRAM_HEADER != 0;
+    let fits = len <= RECORD_MAX as u64 && (!has_datagram_header || len >= DatagramHeader::LEN as u64);
+    if fits { Some((len as u32, has_datagram_header)) } else { None }
 }
 
 /// What sender and receiver agree by: one word, changed by compare-and-swap, so that no datagram is published in a lane that
@@ -208,7 +208,7 @@ impl LaneWord {
     }
 
     /// Bytes from `head` to the tail.
-    pub const fn ahead_of(self, head: u64) -> u64 {
+    pub const fn used_from(self, head: u64) -> u64 {
         LaneWord::distance(head, self.tail())
     }
 
@@ -218,8 +218,8 @@ impl LaneWord {
     }
 
     /// A place so many bytes further.
-    pub const fn after(place: u64, bytes: u64) -> u64 {
-        place.wrapping_add(bytes) & LaneWord::TAIL
+    pub const fn after(position: u64, bytes: u64) -> u64 {
+        position.wrapping_add(bytes) & LaneWord::TAIL
     }
 
     #[must_use]
@@ -321,7 +321,7 @@ mod tests {
         let head = LaneWord::TAIL + 1 - RECORD_UNIT;
         let tail = LaneWord::after(head, 64);
         assert_eq!(tail, 64 - RECORD_UNIT);
-        assert_eq!(LaneWord(7 << 50).with_tail(tail).ahead_of(head), 64);
+        assert_eq!(LaneWord(7 << 50).with_tail(tail).used_from(head), 64);
         assert_eq!(LaneWord::distance(tail, head), LaneWord::TAIL + 1 - 64, "a head beyond the tail");
     }
 
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(parse_header(header(RECORD_MAX, true)), Some((RECORD_MAX, true)));
         assert_eq!(parse_header(header(0, false)), Some((0, false)));
         assert_eq!(parse_header(header(RECORD_MAX, false) + 1), None);
-        assert_eq!(parse_header(header(RecordHead::LEN - 1, true)), None, "shorter than its head");
+        assert_eq!(parse_header(header(DatagramHeader::LEN - 1, true)), None, "shorter than its head");
         assert_eq!(parse_header(1 << 33), None);
         assert_eq!((record_len(0), record_len(1), record_len(64)), (8, 16, 72));
     }

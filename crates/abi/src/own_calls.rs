@@ -114,9 +114,9 @@ mod set_up {
     /// What a move does to the register of the number.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Number {
-        Kept,
+        Unchanged,
         /// It is in the instruction, or in a register that some instruction before has told it.
-        Told,
+        Known,
         /// It comes from memory, or from the first argument of a function.
         Brought,
     }
@@ -130,11 +130,11 @@ mod set_up {
 
     /// `None`: the bytes are not moves alone.
     fn number_of(mut bytes: &[u8]) -> Option<Number> {
-        let mut number = Number::Kept;
+        let mut number = Number::Unchanged;
         while !bytes.is_empty() {
             let (len, does) = move_at(bytes)?;
             bytes = bytes.get(len..)?;
-            number = if does == Number::Kept { number } else { does };
+            number = if does == Number::Unchanged { number } else { does };
         }
         Some(number)
     }
@@ -151,10 +151,10 @@ mod set_up {
         let modrm = behind.first().copied().unwrap_or(0);
         let (reg, rm, is_register) = (modrm >> 3 & 7, modrm & 7, modrm >> 6 == 3);
         let (into_reg, into_rm) = (reg == 0 && !reg_high, is_register && rm == 0 && !rm_high);
-        let of = |is_rax: bool, number| if is_rax { number } else { Number::Kept };
+        let of = |is_rax: bool, number| if is_rax { number } else { Number::Unchanged };
         // RDI, or its half, has a function's first argument.
         let from = |register: u8, is_high: bool| {
-            if register == 7 && !is_high { Number::Brought } else { Number::Told }
+            if register == 7 && !is_high { Number::Brought } else { Number::Known }
         };
         match opcode {
             // mov and movsxd into a register, lea.
@@ -165,15 +165,15 @@ mod set_up {
             // mov out of one.
             0x89 => Some((at + 1 + operand_len(behind)?, of(into_rm, from(reg, reg_high)))),
             // cdqe.
-            0x98 if is_wide => Some((at + 1, Number::Kept)),
+            0x98 if is_wide => Some((at + 1, Number::Unchanged)),
             // xor: of a register with itself it is zero.
-            0x31 | 0x33 if is_register => Some((at + 2, of(into_rm, Number::Told))),
+            0x31 | 0x33 if is_register => Some((at + 2, of(into_rm, Number::Known))),
             // mov of a number.
             0xb8..=0xbf => {
                 let len = if is_wide { 8 } else { 4 };
-                Some((at + 1 + len, of(opcode == 0xb8 && !rm_high, Number::Told)))
+                Some((at + 1 + len, of(opcode == 0xb8 && !rm_high, Number::Known)))
             }
-            0xc7 => Some((at + 1 + operand_len(behind)? + 4, of(into_rm, Number::Told))),
+            0xc7 => Some((at + 1 + operand_len(behind)? + 4, of(into_rm, Number::Known))),
             _ => None,
         }
     }

@@ -66,9 +66,9 @@ impl ViaLayout {
         ViaShape::NEAR.data(side)
     }
 
-    /// The slot of a side's fragment number `place` (free-running).
-    pub const fn slot(side: Side, place: u32) -> u64 {
-        ViaShape::NEAR.slot(side, place)
+    /// The slot of a side's fragment number `index` (free-running).
+    pub const fn slot(side: Side, index: u32) -> u64 {
+        ViaShape::NEAR.slot(side, index)
     }
 }
 
@@ -95,8 +95,8 @@ impl ViaShape {
 
     /// As [`ViaLayout::slot`].
     #[inline]
-    pub const fn slot(self, side: Side, place: u32) -> u64 {
-        let number = side.index() as u64 * self.slots as u64 + (place & (self.slots - 1)) as u64;
+    pub const fn slot(self, side: Side, index: u32) -> u64 {
+        let number = side.index() as u64 * self.slots as u64 + (index & (self.slots - 1)) as u64;
         ViaLayout::SLOTS + number * SLOT_LEN
     }
 
@@ -114,16 +114,16 @@ impl ViaShape {
     /// Where in the data part a fragment of `len` bytes lies if the one before it ended at `end`, both free-running, and where it
     /// ends. A fragment lies in one piece.
     #[inline]
-    pub const fn data_place(self, end: u64, len: u32) -> (u64, u64) {
+    pub const fn data_range(self, end: u64, len: u32) -> (u64, u64) {
         let len = (len as u64).next_multiple_of(DATA_UNIT);
         let left = self.data_len - (end & (self.data_len - 1));
         let start = if len <= left { end } else { end + left };
         (start, start + len)
     }
 
-    /// The epoch bit of fragment number `place`: another one each time that its slot is used, and not that of zeroed memory at first.
-    const fn epoch(self, place: u32) -> u64 {
-        if place & self.slots == 0 { Fragment::EPOCH } else { 0 }
+    /// The epoch bit of fragment number `index`: another one each time that its slot is used, and not that of zeroed memory at first.
+    const fn epoch(self, index: u32) -> u64 {
+        if index & self.slots == 0 { Fragment::EPOCH } else { 0 }
     }
 }
 
@@ -173,24 +173,24 @@ impl Fragment {
     const EPOCH: u64 = 1 << 8;
     const FIRST: u64 = 1 << 9;
 
-    /// The two words at `place`. Word 0 is stored last, with release.
-    pub const fn encode(self, place: u32) -> [u64; 2] {
-        self.encode_in(ViaShape::NEAR, place)
+    /// The two words at `index`. Word 0 is stored last, with release.
+    pub const fn encode(self, index: u32) -> [u64; 2] {
+        self.encode_in(ViaShape::NEAR, index)
     }
 
     #[inline]
-    pub const fn encode_in(self, shape: ViaShape, place: u32) -> [u64; 2] {
+    pub const fn encode_in(self, shape: ViaShape, index: u32) -> [u64; 2] {
         let (first, total) = match self.begins {
             Some(total) => (Fragment::FIRST, total),
             None => (0, 0),
         };
-        [Fragment::KIND | shape.epoch(place) | first | (self.len as u64) << 32, total]
+        [Fragment::KIND | shape.epoch(index) | first | (self.len as u64) << 32, total]
     }
 
-    /// Whether word 0 of a slot is that of fragment number `place`, and not what was there before.
+    /// Whether word 0 of a slot is that of fragment number `index`, and not what was there before.
     #[inline]
-    pub const fn is_there(word0: u64, shape: ViaShape, place: u32) -> bool {
-        word0 & 0xff != 0 && word0 & Fragment::EPOCH == shape.epoch(place)
+    pub const fn is_there(word0: u64, shape: ViaShape, index: u32) -> bool {
+        word0 & 0xff != 0 && word0 & Fragment::EPOCH == shape.epoch(index)
     }
 
     /// `None`: no fragment is like that.
@@ -329,10 +329,10 @@ mod tests {
         let fragment = Fragment { len: 7, begins: Some(7) };
         for shape in [ViaShape::NEAR, ViaShape::FAR] {
             let slots = shape.slots();
-            for place in [0, 5, slots, 2 * slots - 1, u32::MAX] {
-                let [word0, _] = fragment.encode_in(shape, place);
-                assert!(Fragment::is_there(word0, shape, place));
-                assert!(!Fragment::is_there(word0, shape, place.wrapping_add(slots)), "{place}");
+            for index in [0, 5, slots, 2 * slots - 1, u32::MAX] {
+                let [word0, _] = fragment.encode_in(shape, index);
+                assert!(Fragment::is_there(word0, shape, index));
+                assert!(!Fragment::is_there(word0, shape, index.wrapping_add(slots)), "{index}");
             }
             // That of `slots` comes when its slot has been used.
             assert!(
@@ -362,10 +362,10 @@ mod tests {
     fn fragments_lie_in_one_piece() {
         for shape in [ViaShape::NEAR, ViaShape::FAR] {
             let len = shape.data_len();
-            assert_eq!(shape.data_place(0, 100), (0, 128));
-            assert_eq!(shape.data_place(len - 64, 64), (len - 64, len));
-            assert_eq!(shape.data_place(len - 64, 65), (len, len + 128));
-            assert_eq!(shape.data_place(3 * len - 64, 65), (3 * len, 3 * len + 128));
+            assert_eq!(shape.data_range(0, 100), (0, 128));
+            assert_eq!(shape.data_range(len - 64, 64), (len - 64, len));
+            assert_eq!(shape.data_range(len - 64, 65), (len, len + 128));
+            assert_eq!(shape.data_range(3 * len - 64, 65), (3 * len, 3 * len + 128));
         }
     }
 

@@ -20,7 +20,7 @@ pub const ENTRIES: usize = 65_536;
 pub const LEN: usize = ENTRIES * 4;
 
 /// Names the memory file of a tally, if there is one: how many sockets of this program, and of those that it starts, went
-/// to which stack for which reason. An array of [`TALLY_ENTRIES`] native-endian 64-bit counts; see [`tally_place`].
+/// to which stack for which reason. An array of [`TALLY_ENTRIES`] native-endian 64-bit counts; see [`tally_index`].
 pub const TALLY_VARIABLE: &str = "TOE_EXPLAIN";
 /// Counts in a tally.
 pub const TALLY_ENTRIES: usize = 3 * REASONS_MAX;
@@ -32,7 +32,7 @@ const REASONS_MAX: usize = 64;
 const _: () = assert!(Reason::ALL.len() <= REASONS_MAX);
 
 /// Which count of a tally is that of a decision.
-pub const fn tally_place(stack: Stack, reason: Reason) -> usize {
+pub const fn tally_index(stack: Stack, reason: Reason) -> usize {
     stack as usize * REASONS_MAX + reason as usize
 }
 

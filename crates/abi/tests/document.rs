@@ -12,7 +12,7 @@ use toe_abi::channel::{
 use toe_abi::command::{ConnectArgs, FlowInfo, ListenArgs, NO_HANDLE, SocketOptions, WireAddr};
 use toe_abi::entry::{Command, RANGE_LEN_MAX, RawEntry};
 use toe_abi::lane::{
-    DATAGRAM_MAX, LaneLayout, LaneWord, RECORD_MAX, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN, RecordHead,
+    DATAGRAM_MAX, DatagramHeader, LaneLayout, LaneWord, RECORD_MAX, RECORD_UNIT, RING_LEN_MAX, RING_LEN_MIN,
 };
 use toe_abi::owner_word::Owned;
 use toe_abi::region::{
@@ -117,7 +117,7 @@ fn the_layout_of_a_lane() {
     assert_eq!(RECORD_MAX, 65555);
     assert_eq!((LaneWord::RINGING, LaneWord::ASLEEP), (1 << 60, 1 << 61));
     assert_eq!((LaneWord::DIVERTED, LaneWord::CLOSED), (1 << 62, 1 << 63));
-    assert_eq!((toe_abi::lane::HAS_HEAD, toe_abi::lane::VOID), (1 << 32, 1 << 33));
+    assert_eq!((toe_abi::lane::HAS_DATAGRAM_HEADER, toe_abi::lane::VOID), (1 << 32, 1 << 33));
     assert_eq!(
         (LaneWord(u64::MAX).tail(), LaneWord(u64::MAX).opening()),
         ((1 << 47) - 1, ((1 << 13) - 1) << 47)
@@ -271,7 +271,7 @@ fn records() {
     record!("Address record", WireAddr, family, port, addr);
     record!(
         "Head of a record",
-        RecordHead,
+        DatagramHeader,
         peer,
         own,
         segment,

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use toe_abi::INTERFACE_VERSION;
 use toe_abi::attach::{BadMessage, Message, Reply, ReportKind, Request};
+use toe_abi::discovery;
 use toe_abi::errno::Errno;
-use toe_abi::place;
 use zerocopy::IntoBytes;
 
 /// An engine answers within a round of its loop; this long only when it is stopped, hangs, or the machine is overloaded.
@@ -121,8 +121,8 @@ impl Client {
         let peer = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials);
         let engine = peer.map_err(|error| failed(OsError::from_raw_os_error(error as i32)))?.uid();
         let own = [rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw()];
-        let listed = std::env::var(place::ENGINE_UID_VARIABLE).ok();
-        if !place::trusts(engine, own, listed.as_deref()) {
+        let listed = std::env::var(discovery::ENGINE_UID_VARIABLE).ok();
+        if !discovery::trusts(engine, own, listed.as_deref()) {
             return Err(untrusted(path, engine));
         }
         Ok(Client { socket, path: path.to_path_buf() })
@@ -142,7 +142,7 @@ impl Client {
             }
         }
         Err(denied.unwrap_or_else(|| ClientError::NotRunning {
-            name: name.unwrap_or(toe_abi::place::DEFAULT_ENGINE).to_owned(),
+            name: name.unwrap_or(toe_abi::discovery::DEFAULT_ENGINE).to_owned(),
             looked: paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "),
         }))
     }
@@ -279,10 +279,10 @@ fn uid_outside(uid: u32, map: &str) -> u32 {
 /// Whose the directory is, if he may have put a socket there: one that anybody could have made.
 fn stranger_of_place(path: &Path) -> Option<u32> {
     let euid = rustix::process::geteuid().as_raw();
-    let open_to_all = place::dir_in_tmp(euid);
+    let open_to_all = discovery::dir_in_tmp(euid);
     let dir = path.parent().filter(|dir| *dir == Path::new(&open_to_all))?;
     let found = std::fs::symlink_metadata(dir).ok()?;
-    (!place::is_good_dir(found.is_dir(), found.uid(), found.mode(), euid)).then(|| found.uid())
+    (!discovery::is_good_dir(found.is_dir(), found.uid(), found.mode(), euid)).then(|| found.uid())
 }
 
 #[cfg(test)]

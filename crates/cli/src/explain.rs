@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use toe_abi::why::{Reason, Stack, TALLY_LEN, tally_place};
+use toe_abi::why::{Reason, Stack, TALLY_LEN, tally_index};
 
 /// The counts that the program's processes write.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Tally {
             .read_exact_at(&mut bytes, 0)
             .map_err(|error| Failure::new(format!("cannot read what --explain counted: {error}")))?;
         Ok(Explanation::of(|stack, reason| {
-            let at = tally_place(stack, reason) * 8;
+            let at = tally_index(stack, reason) * 8;
             bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_ne_bytes)
         }))
     }

@@ -1,28 +1,28 @@
 //! Where things are: engines' sockets, `toed`, the switch library.
 
 use std::path::{Path, PathBuf};
-use toe_abi::place;
+use toe_abi::discovery;
 
 /// Sockets at which the engine may be, in the order to try them. Without a name `TOE_ENGINE` decides, if set: inside
 /// `toe run` the (first) engine of the running program is meant.
 pub fn sockets(name: Option<&str>) -> Vec<PathBuf> {
     if name.is_none()
-        && let Some(path) = std::env::var_os(place::ENGINE_VARIABLE).filter(|path| !path.is_empty())
+        && let Some(path) = std::env::var_os(discovery::ENGINE_VARIABLE).filter(|path| !path.is_empty())
     {
         return std::env::split_paths(&path).collect();
     }
-    let name = name.unwrap_or(place::DEFAULT_ENGINE);
+    let name = name.unwrap_or(discovery::DEFAULT_ENGINE);
     let euid = rustix::process::geteuid().as_raw();
     let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
-    let dirs = place::search_dirs(euid, xdg.as_deref());
-    dirs.iter().map(|dir| PathBuf::from(place::socket_path(dir, name))).collect()
+    let dirs = discovery::search_dirs(euid, xdg.as_deref());
+    dirs.iter().map(|dir| PathBuf::from(discovery::socket_path(dir, name))).collect()
 }
 
 /// The sockets of all engines that this user may find, by name. Some may be left over from engines that were killed.
 pub fn all_sockets() -> Vec<PathBuf> {
     let euid = rustix::process::geteuid().as_raw();
     let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
-    let dirs = place::search_dirs(euid, xdg.as_deref());
+    let dirs = discovery::search_dirs(euid, xdg.as_deref());
     let files =
         |dir: &String| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut sockets: Vec<PathBuf> = dirs.iter().flat_map(files).collect();

@@ -160,7 +160,7 @@ impl Source<'_> {
             }
             let mut priority = Engines::default();
             for name in names {
-                if !toe_abi::place::is_valid_name(name) || chosen.engines.contains(name) {
+                if !toe_abi::discovery::is_valid_name(name) || chosen.engines.contains(name) {
                     return Err(
                         self.bad(given, format!("{name:?} is no engine's name, or stands here twice"))
                     );

@@ -15,7 +15,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use toe_abi::attach::{ReportKind, Request};
-use toe_abi::place;
+use toe_abi::discovery;
 use toe_abi::policy::{ENGINES_MAX, POLICY_VARIABLE};
 use toe_abi::report::StatusReport;
 use toe_abi::why::TALLY_VARIABLE;
@@ -202,7 +202,7 @@ fn running_engines(args: &Args, chosen: Option<&policy::Chosen>) -> Result<Optio
 
 /// The engines of the program that runs this one.
 fn inherited_engines() -> Option<OsString> {
-    std::env::var_os(place::ENGINE_VARIABLE).filter(|list| !list.is_empty())
+    std::env::var_os(discovery::ENGINE_VARIABLE).filter(|list| !list.is_empty())
 }
 
 /// The socket of one engine; `None`: there is no default one.
@@ -275,7 +275,7 @@ fn preload(existing: Option<&OsStr>, library: &Path) -> Result<OsString, Failure
 fn program(args: &Args, preload: &OsStr, sockets: &OsStr) -> Command {
     let mut words = args.command.iter();
     let mut command = Command::new(words.next().map_or_else(|| OsStr::new(""), OsString::as_os_str));
-    command.args(words).env("LD_PRELOAD", preload).env(place::ENGINE_VARIABLE, sockets);
+    command.args(words).env("LD_PRELOAD", preload).env(discovery::ENGINE_VARIABLE, sockets);
     command
 }
 

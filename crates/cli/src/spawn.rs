@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use toe_abi::place;
+use toe_abi::discovery;
 
 /// An engine that has just become ready.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub fn program(name: &str, args: &[impl AsRef<OsStr>]) -> Result<Command, Failur
         return Err(Failure::new(format!("cannot find '{name}'; {remedy}")));
     };
     let mut command = Command::new(path);
-    command.args(args).env_remove("LD_PRELOAD").env_remove(place::ENGINE_VARIABLE);
+    command.args(args).env_remove("LD_PRELOAD").env_remove(discovery::ENGINE_VARIABLE);
     command.stdin(Stdio::null());
     Ok(command)
 }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use toe_abi::why::{self, Decided, Reason, Stack};
-use toe_abi::{own_calls, place};
+use toe_abi::{discovery, own_calls};
 
 /// So much of a file's text is looked through for calls past the C library, in pieces; a browser has less.
 const TEXT_LEN_MAX: u64 = 256 << 20;
@@ -363,7 +363,7 @@ fn text_of(path: &Path) -> Option<Vec<u8>> {
 /// The names of the engines that a process was given when it started.
 fn engines_of(process: &Path) -> Vec<String> {
     let environment = text_of(&process.join("environ")).unwrap_or_default();
-    let wanted = format!("{}=", place::ENGINE_VARIABLE);
+    let wanted = format!("{}=", discovery::ENGINE_VARIABLE);
     let value = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(wanted.as_bytes()));
     let list = std::ffi::OsStr::from_bytes(value.unwrap_or_default());
     std::env::split_paths(list).map(|path| crate::locate::name_of(&path)).collect()

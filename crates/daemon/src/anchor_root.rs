@@ -106,7 +106,7 @@ fn mounted_nowhere() -> rustix::io::Result<OwnedFd> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    // The same root may put a symbolic link in a home's place: it leads this engine nowhere. (Linux 5.14.)
+    // The same root may put a symbolic link in a session directory's place: it leads this engine nowhere. (Linux 5.14.)
     let closed = attributes | MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
     let mount =
         |attributes| rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes);

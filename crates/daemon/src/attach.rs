@@ -27,15 +27,15 @@ use toe_engine::udp::Asked;
 use toe_engine::{AnchorUse, Change, Changed, ControlEvent, Engine, Resource, StreamCounts};
 
 /// Asks of the control server answered before anything else gets its turn.
-const ASKS_PER_TURN: usize = 64;
+const ASKS_PER_ROUND: usize = 64;
 
 impl Daemon {
     /// Answers what the control server's threads ask, up to a bound; the rest is reported again.
     pub(crate) fn serve_control_server(&mut self, now: Instant) {
         self.hosts.server.hear();
-        for _ in 0..ASKS_PER_TURN {
+        for _ in 0..ASKS_PER_ROUND {
             let Some(ask) = self.hosts.server.take() else { return };
-            self.serve_in_turn(now, ask);
+            self.serve_in_quantum(now, ask);
         }
         self.hosts.server.ring();
     }
@@ -44,17 +44,17 @@ impl Daemon {
     pub(crate) fn serve_deferred(&mut self, now: Instant) {
         for _ in 0..self.hosts.deferred.len() {
             let Some(ask) = self.hosts.deferred.pop_front() else { return };
-            self.serve_in_turn(now, ask);
+            self.serve_in_quantum(now, ask);
         }
     }
 
-    /// What is done for a user's requests is taken off his turn, too. Who has had that waits for the next one; as one request
+    /// What is done for a user's requests is taken off his quantum, too. Who has had that waits for the next one; as one request
     /// of a user's is on its way at a time, it overtakes none of his.
-    fn serve_in_turn(&mut self, now: Instant, ask: Ask) {
+    fn serve_in_quantum(&mut self, now: Instant, ask: Ask) {
         let account = self
             .hosts
             .asker(&self.engine, &self.sessions, &ask.matter)
-            .filter(|account| self.schedule.budget.is_shared_beside(*account));
+            .filter(|account| self.schedule.budget.is_shared_with_others(*account));
         let may_wait = !matches!(ask.matter, Matter::Close { .. });
         if may_wait && account.is_some_and(|account| !self.schedule.budget.may_go(account)) {
             self.hosts.deferred.push_back(ask);
@@ -74,51 +74,51 @@ impl Daemon {
     pub(crate) fn attend(&mut self, now: Instant, matter: Matter) -> ask::Answer {
         match matter {
             Matter::Open { newcomer, first } => self.let_in(now, newcomer, first),
-            Matter::Request { place, request: Request::TakeAnchors { count }, .. } => {
-                let id = self.session_of(place);
+            Matter::Request { conn, request: Request::TakeAnchors { count }, .. } => {
+                let id = self.session_of(conn);
                 let rooms = (&mut self.engine, &mut self.sessions);
                 match id.and_then(|id| self.anchors.grant(now, rooms, id, count)) {
-                    Ok((home, first, count)) => ask::Answer::Make { home, first, count },
-                    Err(errno) => self.reply(now, place, Err(errno)),
+                    Ok((session_dir, first, count)) => ask::Answer::Make { session_dir, first, count },
+                    Err(errno) => self.reply(now, conn, Err(errno)),
                 }
             }
-            Matter::Request { place, request: Request::Report { what: ReportKind::Sockets }, .. } => {
-                match self.begin_list(now, place) {
+            Matter::Request { conn, request: Request::Report { what: ReportKind::Sockets }, .. } => {
+                match self.begin_list(now, conn) {
                     Ok(()) => ask::Answer::Done,
-                    Err(errno) => self.reply(now, place, Err(errno)),
+                    Err(errno) => self.reply(now, conn, Err(errno)),
                 }
             }
-            Matter::Request { place, request: Request::AddQueueSet, .. } => queue_set_asked(self, now, place),
-            Matter::Request { place, request: Request::DatagramsMapped, .. } => {
-                let session = self.session_of(place).ok().and_then(|id| self.sessions.get_mut(id));
+            Matter::Request { conn, request: Request::AddQueueSet, .. } => queue_set_asked(self, now, conn),
+            Matter::Request { conn, request: Request::DatagramsMapped, .. } => {
+                let session = self.session_of(conn).ok().and_then(|id| self.sessions.get_mut(id));
                 let memory = session.map(|session| from_socket::unsettled(&mut session.datagrams));
                 ask::Answer::Settle { what: Mapped::Datagrams, memory: memory.unwrap_or_default() }
             }
-            Matter::Settled { place, what, is_settled } => {
-                let answer = self.settled(now, place, what, is_settled);
-                self.reply(now, place, answer)
+            Matter::Settled { conn, what, is_settled } => {
+                let answer = self.settled(now, conn, what, is_settled);
+                self.reply(now, conn, answer)
             }
-            Matter::Request { place, request, evidence } => {
-                let answer = self.execute(now, place, request, evidence);
-                self.reply(now, place, answer)
+            Matter::Request { conn, request, evidence } => {
+                let answer = self.execute(now, conn, request, evidence);
+                self.reply(now, conn, answer)
             }
-            Matter::AnchorsMade { place, wanted, made } => {
-                let id = self.session_of(place).ok();
+            Matter::AnchorsMade { conn, wanted, made } => {
+                let id = self.session_of(conn).ok();
                 let answer =
                     self.anchors.made(now, (&mut self.engine, &mut self.sessions), id, wanted, &made);
-                self.reply(now, place, answer)
+                self.reply(now, conn, answer)
             }
-            Matter::Bad { place, bad } => {
-                if self.hosts.answer_bad(now, place, bad) {
+            Matter::Bad { conn, bad } => {
+                if self.hosts.answer_bad(now, conn, bad) {
                     return ask::Answer::Done;
                 }
-                self.end_connection(now, place);
+                self.end_connection(now, conn);
                 ask::Answer::End
             }
-            Matter::Close { place } => {
-                self.end_connection(now, place);
-                self.reports.forget(place);
-                ask::Answer::Closed(self.hosts.connections.take(place))
+            Matter::Close { conn } => {
+                self.end_connection(now, conn);
+                self.reports.forget(conn);
+                ask::Answer::Closed(self.hosts.connections.take(conn))
             }
             Matter::Returned { returned, .. } => {
                 returned.into_iter().for_each(|returned| hear(self, now, &returned));
@@ -141,16 +141,16 @@ impl Daemon {
         first: Option<(Request, Evidence)>,
     ) -> ask::Answer {
         match self.hosts.connections.add(newcomer) {
-            Ok(place) => {
+            Ok(conn) => {
                 if let Some((request, evidence)) = first {
-                    let answer = self.execute(now, place, request, evidence);
-                    self.reply(now, place, answer);
+                    let answer = self.execute(now, conn, request, evidence);
+                    self.reply(now, conn, answer);
                 }
-                ask::Answer::Opened { place }
+                ask::Answer::Opened { conn }
             }
             Err(socket) => {
-                if let Some(home) = first.and_then(|(_, evidence)| evidence.home().ok()) {
-                    self.anchors.refuse_home(&home);
+                if let Some(session_dir) = first.and_then(|(_, evidence)| evidence.session_dir().ok()) {
+                    self.anchors.refuse_session_dir(&session_dir);
                 }
                 ask::Answer::Closed(Some(socket))
             }
@@ -158,86 +158,87 @@ impl Daemon {
     }
 
     /// Ends a connection and, with it, its session. The control server closes it.
-    fn end_connection(&mut self, now: Instant, place: u32) {
-        if self.hosts.connections.get(place).is_none() {
+    fn end_connection(&mut self, now: Instant, conn: u32) {
+        if self.hosts.connections.get(conn).is_none() {
             return;
         }
-        let session = self.hosts.connections.end(place);
-        self.sessions.end_capture(now, &mut self.engine, place);
+        let session = self.hosts.connections.end(conn);
+        self.sessions.end_capture(now, &mut self.engine, conn);
         if let Some(id) = session {
             self.end_session(now, id, "control connection closed");
         }
     }
 
     /// Answers one request. A host that does not read loses its connection.
-    pub(crate) fn reply(&mut self, now: Instant, place: u32, answer: Answer) -> ask::Answer {
+    pub(crate) fn reply(&mut self, now: Instant, conn: u32, answer: Answer) -> ask::Answer {
         let (reply, fds) = match answer {
             Ok(answer) => answer,
             Err(errno) => (Reply::Refused { errno: errno.0, version: INTERFACE_VERSION }, Vec::new()),
         };
-        let Some(connection) = self.hosts.connections.get(place) else { return ask::Answer::End };
+        let Some(connection) = self.hosts.connections.get(conn) else { return ask::Answer::End };
         if connection.send(&reply.encode(), fds).is_ok() {
             return ask::Answer::Done;
         }
         self.hosts.counts.unread_answers += 1;
-        self.end_connection(now, place);
+        self.end_connection(now, conn);
         ask::Answer::End
     }
 
-    fn execute(&mut self, now: Instant, place: u32, request: Request, evidence: Evidence) -> Answer {
+    fn execute(&mut self, now: Instant, conn: u32, request: Request, evidence: Evidence) -> Answer {
         match request {
             Request::Hello { room } => {
-                let home = evidence.home()?;
+                let session_dir = evidence.session_dir()?;
                 // A refused one has no use for its directory.
-                let done =
-                    self.hello(now, place, room, &home).inspect_err(|_| self.anchors.refuse_home(&home));
-                done.map(|(reply, fds)| (reply, fds.into_iter().chain([home.dir]).collect()))
+                let done = self
+                    .hello(now, conn, room, &session_dir)
+                    .inspect_err(|_| self.anchors.refuse_session_dir(&session_dir));
+                done.map(|(reply, fds)| (reply, fds.into_iter().chain([session_dir.dir]).collect()))
             }
             Request::AddQueueSet | Request::TakeAnchors { .. } => Err(Errno::EINVAL),
             // A kernel socket is evidence that the host holds the port there.
             Request::ShowTwin => {
-                let (twin, id) = (evidence.twin()?, self.session_of(place)?);
+                let (twin, id) = (evidence.twin()?, self.session_of(conn)?);
                 let handle = self.engine.add_twin(id, twin).ok_or(Errno::ENOBUFS)?;
                 Ok((Reply::Handle { handle }, Vec::new()))
             }
             Request::Claim { queue_set, fd: number } => {
-                self.claim(now, place, QueueSetId(queue_set), number, evidence.object()?)
+                self.claim(now, conn, QueueSetId(queue_set), number, evidence.object()?)
             }
             Request::OpenChannel { channel } => {
-                let id = self.session_of(place)?;
+                let id = self.session_of(conn)?;
                 open_channel(&mut self.sessions, id, ChannelId(channel))
             }
             Request::Relinquish { flow, unread } => {
-                self.relinquish(now, place, FlowId::from_raw(flow), unread)
+                self.relinquish(now, conn, FlowId::from_raw(flow), unread)
             }
-            Request::Share => self.share(now, place),
+            Request::Share => self.share(now, conn),
             Request::Recognise => {
                 let anchor = self.anchors.recognise(evidence.object()?).ok_or(Errno::ENOENT)?;
                 let listens = self.engine.view().anchor_use(anchor) == AnchorUse::Listener;
                 Ok((if listens { Reply::Handle { handle: anchor.0 } } else { Reply::Done }, Vec::new()))
             }
-            Request::Report { .. } => self.report_status(now, place),
+            Request::Report { .. } => self.report_status(now, conn),
             Request::Capture { snaplen, interface, filter_len } => {
                 let rooms = (&mut self.engine, &mut self.sessions);
                 let wanted = (snaplen, interface, filter_len);
                 let links = self.links.ports.slots.len();
-                start_capture(now, place, &self.hosts, rooms, links, wanted, evidence)
+                start_capture(now, conn, &self.hosts, rooms, links, wanted, evidence)
             }
             Request::EndCapture => {
-                let had = self.sessions.end_capture(now, &mut self.engine, place);
+                let had = self.sessions.end_capture(now, &mut self.engine, conn);
                 had.then(|| (Reply::Done, Vec::new())).ok_or(Errno::EINVAL)
             }
-            Request::Stop => self.hosts.stop(place, &mut self.outside, Stop::Now),
-            Request::StopWhenUnused => self.hosts.stop(place, &mut self.outside, Stop::WhenUnused),
-            Request::Admit { .. } => self.hosts.admit(place, evidence.user()?),
+            Request::Stop => self.hosts.stop(conn, &mut self.outside, Stop::Now),
+            Request::StopWhenUnused => self.hosts.stop(conn, &mut self.outside, Stop::WhenUnused),
+            Request::Admit { .. } => self.hosts.admit(conn, evidence.user()?),
             Request::AskLane { way, peer } => {
-                let session = self.session_of(place)?;
-                let user = self.hosts.connections.get(place).ok_or(Errno::EBADF)?.pages.clone();
+                let session = self.session_of(conn)?;
+                let user = self.hosts.connections.get(conn).ok_or(Errno::EBADF)?.pages.clone();
                 let asked = Asked { session, way, peer, presented: evidence.datagram_socket()? };
                 self.lanes.ask(now, (&mut self.engine, &mut self.sessions), user, asked)
             }
             Request::OpenDatagrams { purpose, peer } => {
-                let session = self.session_of(place)?;
+                let session = self.session_of(conn)?;
                 let rooms = (&mut self.engine, &mut self.sessions);
                 self.senders.open(now, rooms, session, (purpose, peer), &evidence.datagram_socket()?)
             }
@@ -248,19 +249,19 @@ impl Daemon {
             | Request::ViaTake { .. }
             | Request::ViaFetch { .. }
             | Request::ViaForget { .. } => {
-                let session = self.session_of(place)?;
+                let session = self.session_of(conn)?;
                 self.via.answer(&mut self.engine, &mut self.sessions, session, request)
             }
         }
     }
 
     /// A host has mapped what it was given, or not so that it could be settled.
-    fn settled(&mut self, now: Instant, place: u32, what: Mapped, is_settled: bool) -> Answer {
+    fn settled(&mut self, now: Instant, conn: u32, what: Mapped, is_settled: bool) -> Answer {
         if !is_settled {
             return Err(Errno::EPERM);
         }
         // It is announced again that the engine sleeps: the host has not been told if it was before.
-        let id = self.session_of(place)?;
+        let id = self.session_of(conn)?;
         self.sessions.stir(id, now);
         match what {
             Mapped::Region => {
@@ -273,12 +274,12 @@ impl Daemon {
     fn claim(
         &mut self,
         now: Instant,
-        place: u32,
+        conn: u32,
         queue_set: QueueSetId,
         fd: u32,
         presented: Identity,
     ) -> Answer {
-        let id = self.session_of(place)?;
+        let id = self.session_of(conn)?;
         if !self.sessions.has_queue_set(id, queue_set) {
             return Err(Errno::EINVAL);
         }
@@ -309,8 +310,8 @@ impl Daemon {
     }
 
     /// Takes a flow back from its owner, and what that had received for whoever gets it next.
-    fn relinquish(&mut self, now: Instant, place: u32, flow: FlowId, unread: Unread) -> Answer {
-        let id = self.session_of(place)?;
+    fn relinquish(&mut self, now: Instant, conn: u32, flow: FlowId, unread: Unread) -> Answer {
+        let id = self.session_of(conn)?;
         // What it has published about the flow counts before it gives it up.
         self.catch_up(now, id);
         self.engine.change(now, id, Change::Relinquish { flow, unread }, &mut self.sessions)?;
@@ -318,8 +319,8 @@ impl Daemon {
     }
 
     /// What the session has published so far counts before its listeners and flows change.
-    fn share(&mut self, now: Instant, place: u32) -> Answer {
-        let id = self.session_of(place)?;
+    fn share(&mut self, now: Instant, conn: u32) -> Answer {
+        let id = self.session_of(conn)?;
         self.catch_up(now, id);
         // What is on its way to a channel is to be told of before.
         self.sessions.post_completions(&mut self.engine);
@@ -327,15 +328,15 @@ impl Daemon {
         Ok((Reply::Done, Vec::new()))
     }
 
-    pub(crate) fn begin_list(&mut self, now: Instant, place: u32) -> Result<(), Errno> {
-        let who = self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who.clone();
+    pub(crate) fn begin_list(&mut self, now: Instant, conn: u32) -> Result<(), Errno> {
+        let who = self.hosts.connections.get(conn).ok_or(Errno::EBADF)?.who.clone();
         let account = self.engine.view().users().account(who.cred());
-        self.reports.begin_list(now, place, who, account)
+        self.reports.begin_list(now, conn, who, account)
     }
 
-    fn report_status(&mut self, now: Instant, place: u32) -> Answer {
+    fn report_status(&mut self, now: Instant, conn: u32) -> Answer {
         self.reports.begin(now)?;
-        let who = &self.hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
+        let who = &self.hosts.connections.get(conn).ok_or(Errno::EBADF)?.who;
         let (sessions, ports) = (&self.sessions, &self.links.ports);
         let view = View { policy: &self.hosts.policy, who, sessions, ports };
         let text = serde_json::to_vec(&status_report(self, &view)).map_err(|_| Errno::EIO)?;
@@ -355,8 +356,8 @@ fn change(daemon: &mut Daemon, now: Instant, id: SessionId, change: Change) -> R
 
 /// Whether there was something to copy before what is asked can be done at once. A step of it was.
 fn carries_some(daemon: &mut Daemon, now: Instant, matter: &Matter) -> bool {
-    let Matter::Request { place, request, evidence } = matter else { return false };
-    let Ok(id) = daemon.session_of(*place) else { return false };
+    let Matter::Request { conn, request, evidence } = matter else { return false };
+    let Ok(id) = daemon.session_of(*conn) else { return false };
     let change = match (request, evidence) {
         (Request::Share, _) => Change::Share,
         (Request::Claim { queue_set, fd }, Evidence::Object(presented)) => {
@@ -394,19 +395,19 @@ fn open_channel(sessions: &mut Sessions, id: SessionId, channel: ChannelId) -> A
 /// Begins a capture in an engine of so many links.
 fn start_capture(
     now: Instant,
-    place: u32,
+    conn: u32,
     hosts: &HostTable,
     (engine, sessions): (&mut Engine, &mut Sessions),
     links: usize,
     (snaplen, interface, filter_len): (u32, Option<u16>, u32),
     evidence: Evidence,
 ) -> Answer {
-    let who = &hosts.connections.get(place).ok_or(Errno::EBADF)?.who;
+    let who = &hosts.connections.get(conn).ok_or(Errno::EBADF)?.who;
     let only = (!hosts.policy.may_control(who)).then(|| who.cred());
     let memory = engine.view().users().quotas().of(Resource::SessionMemory).total;
     let filter = || if filter_len == 0 { Ok(Filter::All) } else { evidence.filter() };
     let wanted = CaptureRequest { snaplen, interface, only };
-    let stream = sessions.captures.start(place, wanted, (links, memory), filter)?;
+    let stream = sessions.captures.start(conn, wanted, (links, memory), filter)?;
     // One of a user's own connections anybody can begin as often as he likes: it fills no log.
     match only {
         None => tracing::info!(pid = who.pid, uid = who.uid, "capture of all begun"),
@@ -417,15 +418,15 @@ fn start_capture(
 }
 
 /// Before its first queue set the memory of a session is to be settled.
-fn queue_set_asked(daemon: &mut Daemon, now: Instant, place: u32) -> ask::Answer {
-    let session = daemon.session_of(place).ok().and_then(|id| daemon.sessions.get_mut(id));
+fn queue_set_asked(daemon: &mut Daemon, now: Instant, conn: u32) -> ask::Answer {
+    let session = daemon.session_of(conn).ok().and_then(|id| daemon.sessions.get_mut(id));
     if let Some(memory) = session.and_then(queue_sets::take_unsettled) {
         return ask::Answer::Settle { what: Mapped::Region, memory: vec![memory] };
     }
-    let answer = daemon.session_of(place).and_then(|id| {
+    let answer = daemon.session_of(conn).and_then(|id| {
         queue_sets::add(&mut daemon.engine, &mut daemon.hosts.irq_names, &mut daemon.sessions, id)
     });
-    daemon.reply(now, place, answer)
+    daemon.reply(now, conn, answer)
 }
 
 /// A user's thread has done, or seen, something.

@@ -3,7 +3,7 @@
 //!
 //! What the engine does because of an account's processes (their entries, their requests, doorbells rung for nothing) is
 //! measured, and moves the account's *tag* on by as much. Each round serves accounts with work in the order of their tags, each
-//! for [`TURN_NS`], until [`ROUND_NS`] are over; who is not reached waits for the next round, and frames, timers and
+//! for [`QUANTUM_NS`], until [`ROUND_NS`] are over; who is not reached waits for the next round, and frames, timers and
 //! completions come between. So a round is short however many want all they can get, and who asks for little waits for
 //! nobody: his tag is behind theirs. It is not behind by more than [`LEAD_NS`], so that nobody saves up a long turn, and not
 //! ahead by more than [`DEBT_MAX_NS`], so that one request that took long does not shut its user out for seconds.
@@ -14,12 +14,12 @@
 use std::collections::HashMap;
 use toe_base::{Cred, Instant, SessionId};
 
-/// A turn: a few requests, or some hundreds of entries. It ends with the step in which that is over.
-pub const TURN_NS: u64 = 20_000;
-/// The turns of one round.
-pub const ROUND_NS: u64 = TURN_NS;
+/// A quantum: a few requests, or some hundreds of entries. It ends with the step in which that is over.
+pub const QUANTUM_NS: u64 = 20_000;
+/// The quanta of one round.
+pub const ROUND_NS: u64 = QUANTUM_NS;
 /// Who did not want anything for a while comes before the others for as long.
-const LEAD_NS: u64 = 2 * TURN_NS;
+const LEAD_NS: u64 = 2 * QUANTUM_NS;
 const DEBT_MAX_NS: u64 = 5_000_000;
 /// Sessions of an account that a round looks at in vain.
 pub const LOOKS_A_ROUND: usize = 64;
@@ -37,7 +37,7 @@ struct Account {
     awake: Vec<SessionId>,
     /// Of those the one that goes first.
     first: usize,
-    /// The virtual time at which its next turn begins.
+    /// The virtual time at which its next quantum begins.
     tag_ns: u64,
     /// What it has used in all, as far as it was measured.
     used_ns: u64,
@@ -45,15 +45,15 @@ struct Account {
     spurious_rings: (u32, Instant),
 }
 
-/// An account's place, which another one may have in another round.
+/// An account's index, which another one may have in another round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(usize);
+pub struct AccountIndex(usize);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Budget {
     accounts: Vec<Account>,
-    places: HashMap<Cred, usize>,
+    indices: HashMap<Cred, usize>,
     /// Virtual time: the tag of whoever is served.
     now_ns: u64,
 }
@@ -62,14 +62,14 @@ pub struct Budget {
 impl Budget {
     /// A new session, which is awake.
     pub fn add(&mut self, cred: Cred, session: SessionId) {
-        let place = self.place(cred);
-        self.accounts[place].sessions += 1;
-        self.accounts[place].awake.push(session);
+        let index = self.index_of(cred);
+        self.accounts[index].sessions += 1;
+        self.accounts[index].awake.push(session);
     }
 
     pub fn remove(&mut self, cred: Cred, session: SessionId) {
-        if let Some(&place) = self.places.get(&cred) {
-            let account = &mut self.accounts[place];
+        if let Some(&index) = self.indices.get(&cred) {
+            let account = &mut self.accounts[index];
             account.sessions -= 1;
             account.awake.retain(|other| *other != session);
         }
@@ -77,8 +77,8 @@ impl Budget {
 
     /// A session sleeps no more.
     pub fn wake(&mut self, cred: Cred, session: SessionId) {
-        if let Some(&place) = self.places.get(&cred) {
-            self.accounts[place].awake.push(session);
+        if let Some(&index) = self.indices.get(&cred) {
+            self.accounts[index].awake.push(session);
         }
     }
 
@@ -92,9 +92,9 @@ impl Budget {
         self.accounts.iter_mut().for_each(|account| account.awake.retain(|id| stays(*id)));
     }
 
-    fn place(&mut self, cred: Cred) -> usize {
+    fn index_of(&mut self, cred: Cred) -> usize {
         let (accounts, tag_ns) = (&mut self.accounts, self.now_ns);
-        *self.places.entry(cred).or_insert_with(|| {
+        *self.indices.entry(cred).or_insert_with(|| {
             accounts.push(Account {
                 cred,
                 sessions: 0,
@@ -110,13 +110,13 @@ impl Budget {
 
     /// Forgets accounts without sessions that owe nothing.
     fn forget_idle(&mut self) {
-        for place in (0..self.accounts.len()).rev() {
-            let account = &self.accounts[place];
+        for index in (0..self.accounts.len()).rev() {
+            let account = &self.accounts[index];
             if account.sessions == 0 && account.tag_ns <= self.now_ns {
-                self.places.remove(&account.cred);
-                self.accounts.swap_remove(place);
-                if let Some(moved) = self.accounts.get(place) {
-                    self.places.insert(moved.cred, place);
+                self.indices.remove(&account.cred);
+                self.accounts.swap_remove(index);
+                if let Some(moved) = self.accounts.get(index) {
+                    self.indices.insert(moved.cred, index);
                 }
             }
         }
@@ -128,15 +128,15 @@ impl Budget {
     }
 
     /// Whether there is anybody beside this account.
-    pub fn is_shared_beside(&self, cred: Cred) -> bool {
-        self.accounts.len() > usize::from(self.places.contains_key(&cred))
+    pub fn is_shared_with_others(&self, cred: Cred) -> bool {
+        self.accounts.len() > usize::from(self.indices.contains_key(&cred))
     }
 
     /// The account's doorbell woke the engine, and there was nothing. Whether that happens so often that it is better not to
     /// listen for a while.
     pub fn rings_too_often(&mut self, cred: Cred, now: Instant) -> bool {
-        let place = self.place(cred);
-        let (rings, since) = &mut self.accounts[place].spurious_rings;
+        let index = self.index_of(cred);
+        let (rings, since) = &mut self.accounts[index].spurious_rings;
         if now.since_us(*since) > SPURIOUS_RINGS_US {
             (*rings, *since) = (0, now);
         }
@@ -147,14 +147,18 @@ impl Budget {
 
 /// Whose turn it is.
 impl Budget {
-    /// A round begins: puts the accounts of which a session has work into `turns`, in the order in which they are served.
-    pub fn begin_round(&mut self, turns: &mut Vec<Place>, mut has_work: impl FnMut(SessionId) -> bool) {
+    /// A round begins: puts the accounts of which a session has work into `quanta`, in the order in which they are served.
+    pub fn begin_round(
+        &mut self,
+        quanta: &mut Vec<AccountIndex>,
+        mut has_work: impl FnMut(SessionId) -> bool,
+    ) {
         self.forget_idle();
-        turns.clear();
+        quanta.clear();
         let accounts = self.accounts.iter_mut().enumerate();
-        turns.extend(accounts.filter_map(|(at, a)| a.find_work(&mut has_work).then_some(Place(at))));
-        turns.sort_unstable_by_key(|place| self.accounts[place.0].tag_ns);
-        match turns.first() {
+        quanta.extend(accounts.filter_map(|(at, a)| a.find_work(&mut has_work).then_some(AccountIndex(at))));
+        quanta.sort_unstable_by_key(|index| self.accounts[index.0].tag_ns);
+        match quanta.first() {
             Some(first) => self.now_ns = self.now_ns.max(self.accounts[first.0].tag_ns),
             // Nobody wants anything: there is nobody to whom anything is owed.
             None => self.now_ns = self.now_ns.saturating_add(ROUND_NS),
@@ -164,13 +168,13 @@ impl Budget {
     /// Whether something may be done for the account now that is not of its turn: it is not ahead of the others, or there are
     /// no others who want something.
     pub fn may_go(&self, cred: Cred) -> bool {
-        self.places.get(&cred).is_none_or(|place| self.accounts[*place].tag_ns <= self.now_ns + TURN_NS)
+        self.indices.get(&cred).is_none_or(|index| self.accounts[*index].tag_ns <= self.now_ns + QUANTUM_NS)
     }
 
     /// Something was done for the account that took so long.
     pub fn charge(&mut self, cred: Cred, ns: u64) {
-        let place = self.place(cred);
-        let account = &mut self.accounts[place];
+        let index = self.index_of(cred);
+        let account = &mut self.accounts[index];
         account.used_ns = account.used_ns.saturating_add(ns);
         let began = account.tag_ns.max(self.now_ns.saturating_sub(LEAD_NS));
         account.tag_ns = began.saturating_add(ns).min(self.now_ns.saturating_add(DEBT_MAX_NS));
@@ -178,28 +182,28 @@ impl Budget {
 
     /// What was measured of an account's use.
     pub fn used_ns(&self, cred: Cred) -> u64 {
-        self.places.get(&cred).map_or(0, |place| self.accounts[*place].used_ns)
+        self.indices.get(&cred).map_or(0, |index| self.accounts[*index].used_ns)
     }
 
-    pub fn cred(&self, Place(place): Place) -> Cred {
-        self.accounts[place].cred
+    pub fn cred(&self, AccountIndex(index): AccountIndex) -> Cred {
+        self.accounts[index].cred
     }
 
     /// The only account, if there is one; where there are several, [`Budget::begin_round`] says who they are.
-    pub fn alone(&self) -> Option<Place> {
-        (self.accounts.len() == 1).then_some(Place(0))
+    pub fn alone(&self) -> Option<AccountIndex> {
+        (self.accounts.len() == 1).then_some(AccountIndex(0))
     }
 
-    /// Of an account's sessions that are awake the one in this place, counted from the one that goes first.
-    pub fn session_at(&self, Place(place): Place, at: usize) -> Option<SessionId> {
-        let account = &self.accounts[place];
+    /// Of an account's sessions that are awake the one at this index, counted from the one that goes first.
+    pub fn session_at(&self, AccountIndex(index): AccountIndex, at: usize) -> Option<SessionId> {
+        let account = &self.accounts[index];
         let n = account.awake.len();
         (at < n).then(|| account.awake[(account.first + at) % n])
     }
 
-    /// The next time this account's turn begins behind so many sessions of its.
-    pub fn pass(&mut self, Place(place): Place, served: usize) {
-        let account = &mut self.accounts[place];
+    /// The next time this account's quantum begins behind so many sessions of its.
+    pub fn pass(&mut self, AccountIndex(index): AccountIndex, served: usize) {
+        let account = &mut self.accounts[index];
         account.first = (account.first + served) % account.awake.len().max(1);
     }
 }
@@ -230,17 +234,17 @@ mod tests {
         Cred::of_user(uid)
     }
 
-    /// One round in which each account with work does steps that take as long as `step` says of it, until its turn is over. In
+    /// One round in which each account with work does steps that take as long as `step` says of it, until its quantum is over. In
     /// which order they came, and how long the round took.
     fn round(budget: &mut Budget, has_work: &[SessionId], step: impl Fn(u32) -> u64) -> (Vec<u32>, u64) {
-        let (mut turns, mut order, mut spent) = (Vec::new(), Vec::new(), 0);
-        budget.begin_round(&mut turns, |id| has_work.contains(&id));
-        for place in turns {
+        let (mut quanta, mut order, mut spent) = (Vec::new(), Vec::new(), 0);
+        budget.begin_round(&mut quanta, |id| has_work.contains(&id));
+        for index in quanta {
             if spent >= ROUND_NS {
                 break;
             }
-            let cred = budget.cred(place);
-            let ns = step(cred.uid).max(TURN_NS.next_multiple_of(step(cred.uid)));
+            let cred = budget.cred(index);
+            let ns = step(cred.uid).max(QUANTUM_NS.next_multiple_of(step(cred.uid)));
             budget.charge(cred, ns);
             order.push(cred.uid);
             spent += ns;
@@ -269,7 +273,7 @@ mod tests {
         assert!(longest < Some(2 * ROUND_NS), "{longest:?}");
         let used: Vec<u64> = (1..50).map(|uid| budget.used_ns(who(uid))).collect();
         let (least, most) = (used.iter().min().copied(), used.iter().max().copied());
-        assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 2 * TURN_NS), "{used:?}");
+        assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 2 * QUANTUM_NS), "{used:?}");
     }
 
     #[test]
@@ -320,7 +324,7 @@ mod tests {
         let mut budget = Budget::default();
         budget.add(who(1), S[0]);
         budget.add(who(1), S[1]);
-        assert!(!budget.is_shared() && budget.is_shared_beside(who(2)));
+        assert!(!budget.is_shared() && budget.is_shared_with_others(who(2)));
         budget.add(who(2), S[2]);
         assert!(budget.is_shared());
         budget.charge(who(2), u64::MAX);
@@ -331,30 +335,30 @@ mod tests {
         budget.remove(who(2), S[3]);
         (0..300).for_each(|_| drop(round(&mut budget, &[], |_| 1)));
         assert!(budget.may_go(who(2)) && !budget.is_shared(), "paid, and forgotten");
-        assert_eq!(budget.alone().map(|place| budget.cred(place)), Some(who(1)));
+        assert_eq!(budget.alone().map(|index| budget.cred(index)), Some(who(1)));
     }
 
     #[test]
     fn sessions_take_turns_at_being_first_and_of_many_some_are_looked_at() {
         let mut budget = Budget::default();
         S.iter().for_each(|session| budget.add(who(1), *session));
-        let mut turns = Vec::new();
-        budget.begin_round(&mut turns, |id| id == S[2]);
-        let place = turns[0];
-        assert_eq!([0, 1, 4].map(|at| budget.session_at(place, at)), [Some(S[2]), Some(S[3]), None]);
-        budget.pass(place, 1);
-        assert_eq!(budget.session_at(place, 0), Some(S[3]));
+        let mut quanta = Vec::new();
+        budget.begin_round(&mut quanta, |id| id == S[2]);
+        let index = quanta[0];
+        assert_eq!([0, 1, 4].map(|at| budget.session_at(index, at)), [Some(S[2]), Some(S[3]), None]);
+        budget.pass(index, 1);
+        assert_eq!(budget.session_at(index, 0), Some(S[3]));
         budget.retain_awake(|id| id != S[3]);
         assert_eq!(budget.awake().count(), 3);
         budget.wake(who(1), S[3]);
         (100..1000).for_each(|session| budget.add(who(1), SessionId(session)));
         let mut looks = 0;
         let rounds = (0..100).take_while(|_| {
-            budget.begin_round(&mut turns, |id| {
+            budget.begin_round(&mut quanta, |id| {
                 looks += 1;
                 id == SessionId(777)
             });
-            turns.is_empty()
+            quanta.is_empty()
         });
         let rounds = rounds.count();
         assert!(looks <= (rounds + 1) * LOOKS_A_ROUND && rounds < 20, "{looks} looks in {rounds} rounds");

@@ -75,7 +75,7 @@ pub struct Captures {
 #[derive(Debug)]
 struct Capture {
     /// The control connection that asked for it.
-    place: u32,
+    conn: u32,
     /// Whose packets only; `None`: all.
     only: Option<Cred>,
     filter: Filter,
@@ -177,8 +177,8 @@ impl Captures {
                     && self.running.iter().filter(of_user).count() < LIMITED_OF_USER_MAX)
     }
 
-    fn position(&self, place: u32) -> Option<usize> {
-        self.running.iter().position(|capture| capture.place == place)
+    fn position(&self, conn: u32) -> Option<usize> {
+        self.running.iter().position(|capture| capture.conn == conn)
     }
 
     /// The engine ends: clients that read get what was copied.
@@ -302,7 +302,7 @@ impl Captures {
     /// returned is the client's end. `filter`: what it is to be, once all else is right.
     pub(crate) fn start(
         &mut self,
-        place: u32,
+        conn: u32,
         CaptureRequest { snaplen, interface, only }: CaptureRequest,
         (links, memory): (usize, u64),
         filter: impl FnOnce() -> Result<Filter, Errno>,
@@ -311,7 +311,7 @@ impl Captures {
         if snaplen == 0 || snaplen > SNAPLEN_MAX || interface.is_some_and(|number| number >= interfaces) {
             return Err(Errno::EINVAL);
         }
-        if self.position(place).is_some() {
+        if self.position(conn).is_some() {
             return Err(Errno::EALREADY);
         }
         if !self.has_room(only) {
@@ -321,14 +321,14 @@ impl Captures {
         let (ours, theirs) = stream().map_err(|_| Errno::EMFILE)?;
         let pending_max = (memory / PENDING_ONE_IN).min(PENDING_MAX) as usize;
         let writer = Writer::start(ours, pending_max).map_err(|_| Errno::ENOMEM)?;
-        let capture = Capture { place, only, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
+        let capture = Capture { conn, only, filter, snaplen, interface, batch: Vec::new(), lost: 0, writer };
         self.running.push(capture);
         Ok(theirs)
     }
 
     /// Ends the capture of a connection, if it has one; whether it had. Its writer goes on by itself until its client has read all.
-    pub(crate) fn end(&mut self, place: u32) -> bool {
-        let Some(at) = self.position(place) else { return false };
+    pub(crate) fn end(&mut self, conn: u32) -> bool {
+        let Some(at) = self.position(conn) else { return false };
         let capture = self.running.swap_remove(at);
         match capture.only {
             None => tracing::info!(lost = capture.lost, "capture of all ended"),

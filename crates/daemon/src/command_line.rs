@@ -35,7 +35,7 @@ pub fn empty() {
 fn sections(stat: &str) -> Option<sys::Sections> {
     let (_, behind_name) = stat.rsplit_once(") ")?;
     let words: Vec<&str> = behind_name.split_whitespace().collect();
-    let at = |place: usize| words.get(place)?.parse().ok().filter(|address: &u64| *address != 0);
+    let at = |index: usize| words.get(index)?.parse().ok().filter(|address: &u64| *address != 0);
     let arguments = at(ARG_START)?;
     Some(sys::Sections {
         code: [at(START_CODE)?, at(END_CODE)?],

@@ -64,49 +64,49 @@ pub fn hang_up(socket: &Arc<OwnedFd>, user: &PagesOut) {
     user.wake((), |()| socket::hang_up(&**socket), |()| Wake::HangUp(Arc::clone(socket)));
 }
 
-/// All control connections, by place.
+/// All control connections, by index.
 #[derive(Debug, Default)]
 pub struct Connections {
     table: Vec<Option<Connection>>,
 }
 
 impl Connections {
-    /// Serves a connection; returns its place. There is no room: it ends, which the control server's thread hears, and goes back.
+    /// Serves a connection; returns its index. There is no room: it ends, which the control server's thread hears, and goes back.
     pub fn add(&mut self, newcomer: Newcomer) -> Result<u32, Arc<OwnedFd>> {
         let Newcomer { socket, who, process, program, pages } = newcomer;
         let socket = Arc::new(socket);
-        let place = self.table.iter().position(Option::is_none).unwrap_or(self.table.len());
-        if place >= CONNECTIONS_MAX {
+        let index = self.table.iter().position(Option::is_none).unwrap_or(self.table.len());
+        if index >= CONNECTIONS_MAX {
             hang_up(&socket, &pages);
             return Err(socket);
         }
         let connection = Connection { socket, who, program, process, pages, session: None, ended: false };
-        match self.table.get_mut(place) {
+        match self.table.get_mut(index) {
             Some(slot) => *slot = Some(connection),
             None => self.table.push(Some(connection)),
         }
-        Ok(place as u32)
+        Ok(index as u32)
     }
 
-    pub fn get(&self, place: u32) -> Option<&Connection> {
-        self.table.get(place as usize)?.as_ref().filter(|connection| !connection.ended)
+    pub fn get(&self, index: u32) -> Option<&Connection> {
+        self.table.get(index as usize)?.as_ref().filter(|connection| !connection.ended)
     }
 
-    pub fn get_mut(&mut self, place: u32) -> Option<&mut Connection> {
-        self.table.get_mut(place as usize)?.as_mut().filter(|connection| !connection.ended)
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        self.table.get_mut(index as usize)?.as_mut().filter(|connection| !connection.ended)
     }
 
     /// Ends a connection: the host sees it, and so does the control server, which closes it. Its session, if it had one.
-    pub fn end(&mut self, place: u32) -> Option<SessionId> {
-        let connection = self.get_mut(place)?;
+    pub fn end(&mut self, index: u32) -> Option<SessionId> {
+        let connection = self.get_mut(index)?;
         connection.ended = true;
         connection.hang_up();
         connection.session
     }
 
     /// The descriptor of a connection that has ended, for the control server to close.
-    pub fn take(&mut self, place: u32) -> Option<Arc<OwnedFd>> {
-        let slot = self.table.get_mut(place as usize)?;
+    pub fn take(&mut self, index: u32) -> Option<Arc<OwnedFd>> {
+        let slot = self.table.get_mut(index as usize)?;
         slot.take_if(|connection| connection.ended).map(|connection| connection.socket)
     }
 

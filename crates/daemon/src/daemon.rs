@@ -5,7 +5,7 @@
 //! stand beside it as a second [`Daemon`].
 
 use crate::anchors::Anchors;
-use crate::budget::{Budget, Place};
+use crate::budget::{AccountIndex, Budget};
 use crate::config::{Config, PortConfig};
 use crate::connections::Connections;
 use crate::control_server::{self, ControlServer};
@@ -54,7 +54,7 @@ pub(crate) struct Schedule {
     pub(crate) budget: Budget,
     /// Whether this round has taken all that hosts had published before it.
     pub(crate) took_all: bool,
-    pub(crate) order: Vec<Place>,
+    pub(crate) order: Vec<AccountIndex>,
     /// Sessions that something concerns.
     pub(crate) concerned: Vec<SessionId>,
     /// Anchors that were just closed.

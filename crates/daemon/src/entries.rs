@@ -3,7 +3,7 @@
 //!
 //! A host that breaks the contract is fenced: its session is told why, cut off, and nobody else notices.
 
-use crate::budget::{LOOKS_A_ROUND, Place, ROUND_NS, TURN_NS};
+use crate::budget::{AccountIndex, LOOKS_A_ROUND, QUANTUM_NS, ROUND_NS};
 use crate::control_server::pages::Interrupt;
 use crate::daemon::Daemon;
 use crate::kernel::follow::Served;
@@ -18,7 +18,7 @@ use toe_ring::queue_set::ArgBlock;
 
 /// What a queue set's rings hold: of a host that goes on filling them no more is taken in one turn.
 const ENTRIES_AT_ONCE: usize = (CMD_ENTRIES + SND_ENTRIES + RCV_ENTRIES) as usize;
-/// Entries of `snd` and of `rcv` of one queue set taken in one step of its user's turn, where there are several users.
+/// Entries of `snd` and of `rcv` of one queue set taken in one step of its user's quantum, where there are several users.
 const DATA_PER_STEP: u32 = 32;
 
 /// How the next bytes are taken: with the commands that were published before them in mind, or not.
@@ -30,54 +30,54 @@ impl Daemon {
         self.sessions.tell_woken(&mut self.schedule.budget);
         self.schedule.took_all = true;
         if self.schedule.budget.is_shared() {
-            return self.take_entries_in_turns(now);
+            return self.take_entries_in_quanta(now);
         }
         let Some(alone) = self.schedule.budget.alone() else { return 0 };
-        let (mut entries, mut place) = (0, 0);
+        let (mut entries, mut served) = (0, 0);
         // A session that is fenced leaves the list, so the next one moves to its place.
-        while let Some(id) = self.schedule.budget.session_at(alone, place) {
+        while let Some(id) = self.schedule.budget.session_at(alone, served) {
             entries += self.catch_up(now, id);
-            if self.schedule.budget.session_at(alone, place) == Some(id) {
-                place += 1;
+            if self.schedule.budget.session_at(alone, served) == Some(id) {
+                served += 1;
             }
         }
         entries
     }
 
-    /// The same among several users: who has used less goes first, until the turns of this round are over.
-    fn take_entries_in_turns(&mut self, now: Instant) -> usize {
-        let mut turns = std::mem::take(&mut self.schedule.order);
+    /// The same among several users: who has used less goes first, until the quanta of this round are over.
+    fn take_entries_in_quanta(&mut self, now: Instant) -> usize {
+        let mut quanta = std::mem::take(&mut self.schedule.order);
         let sessions = &self.sessions;
         self.schedule
             .budget
-            .begin_round(&mut turns, |id| sessions.get(id).is_some_and(|session| session.has_work()));
+            .begin_round(&mut quanta, |id| sessions.get(id).is_some_and(|session| session.has_work()));
         let (mut entries, mut spent_ns) = (0, 0);
-        for &place in &turns {
+        for &account in &quanta {
             if spent_ns >= ROUND_NS {
                 self.schedule.took_all = false;
                 break;
             }
-            let (taken, ns) = self.take_turn_of(now, place);
+            let (taken, ns) = self.take_quantum_of(now, account);
             entries += taken;
             spent_ns += ns;
         }
-        self.schedule.order = turns;
+        self.schedule.order = quanta;
         entries
     }
 
-    /// Takes entries of an account's sessions, some of each, until its turn is over. How many, and how long that took.
-    fn take_turn_of(&mut self, now: Instant, place: Place) -> (usize, u64) {
+    /// Takes entries of an account's sessions, some of each, until its quantum is over. How many, and how long that took.
+    fn take_quantum_of(&mut self, now: Instant, account: AccountIndex) -> (usize, u64) {
         let began = self.timing.clock.nanos();
         let (mut entries, mut served, mut in_vain, mut ns) = (0, 0, 0, 0);
         let mut is_done = false;
-        while ns < TURN_NS && in_vain < LOOKS_A_ROUND {
+        while ns < QUANTUM_NS && in_vain < LOOKS_A_ROUND {
             // Past the last one comes the first again; all of them were in vain: there is nothing more.
-            let Some(id) = self.schedule.budget.session_at(place, served) else {
+            let Some(id) = self.schedule.budget.session_at(account, served) else {
                 is_done = served == 0 || in_vain >= served;
                 if is_done {
                     break;
                 }
-                self.schedule.budget.pass(place, served);
+                self.schedule.budget.pass(account, served);
                 served = 0;
                 continue;
             };
@@ -92,8 +92,8 @@ impl Daemon {
             ns = self.timing.clock.nanos() - began;
         }
         self.schedule.took_all &= is_done;
-        self.schedule.budget.pass(place, served);
-        self.schedule.budget.charge(self.schedule.budget.cred(place), ns);
+        self.schedule.budget.pass(account, served);
+        self.schedule.budget.charge(self.schedule.budget.cred(account), ns);
         (entries, ns)
     }
 
@@ -287,8 +287,8 @@ impl Daemon {
     }
 
     /// The session that a connection has opened.
-    pub(crate) fn session_of(&self, place: u32) -> Result<SessionId, Errno> {
-        let id = self.hosts.connections.get(place).and_then(|connection| connection.session);
+    pub(crate) fn session_of(&self, conn: u32) -> Result<SessionId, Errno> {
+        let id = self.hosts.connections.get(conn).and_then(|connection| connection.session);
         id.filter(|&id| self.sessions.get(id).is_some()).ok_or(Errno::EINVAL)
     }
 }
@@ -325,7 +325,7 @@ impl Daemon {
         left.datagrams.into_iter().for_each(|end| self.sessions.datagrams.remove(end));
         self.via.leave(&mut self.sessions, id, left.virtual_interfaces);
         self.sessions.close(id, &self.outside.poller);
-        self.anchors.leave_home(id);
+        self.anchors.leave_session_dir(id);
     }
 
     /// Ends `id` for `reason`: its flows are reset, its control connection is closed.

@@ -33,9 +33,9 @@ impl Sessions {
         let mut flows = 0;
         while let Some((id, index)) = engine.poll_queue_set() {
             let room = self.room(id, index);
-            let told = engine.poll_completions((id, index), room, self);
-            flows += told.flows;
-            self.post((id, index), &told);
+            let batch = engine.poll_completions((id, index), room, self);
+            flows += batch.flows;
+            self.post((id, index), &batch);
         }
         flows
     }
@@ -53,16 +53,16 @@ impl Sessions {
         }
     }
 
-    fn post(&mut self, (id, index): (SessionId, QueueSetId), told: &CompletionBatch<'_>) {
+    fn post(&mut self, (id, index): (SessionId, QueueSetId), batch: &CompletionBatch<'_>) {
         let Some(session) = self.get_mut(id) else { return };
         let Some(queue_set) = session.queue_sets.get_mut(index.index()) else { return };
         let posted =
-            told.completions.iter().try_for_each(|completion| queue_set.post(*completion).map(|_| ()));
+            batch.completions.iter().try_for_each(|completion| queue_set.post(*completion).map(|_| ()));
         // A queue that was full is not any more, until there is no room for what there is.
         let full = 1 << index.index();
         session.to_tell.full =
-            if told.is_full { session.to_tell.full | full } else { session.to_tell.full & !full };
-        if told.is_full || told.completions.iter().any(|completion| !completion.is_quiet()) {
+            if batch.is_full { session.to_tell.full | full } else { session.to_tell.full & !full };
+        if batch.is_full || batch.completions.iter().any(|completion| !completion.is_quiet()) {
             self.touch(id, index);
         }
         self.faults.extend(posted.err().map(|reason| (id, reason)));

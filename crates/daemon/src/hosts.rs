@@ -71,27 +71,27 @@ impl HostTable {
     /// Whose account it goes on that this is asked.
     pub(crate) fn asker(&self, engine: &Engine, sessions: &Sessions, matter: &Matter) -> Option<Cred> {
         let account = |who: &Credentials| engine.view().users().account(who.cred());
-        let of = |place: &u32| {
-            let connection = self.connections.get(*place)?;
+        let of = |conn: &u32| {
+            let connection = self.connections.get(*conn)?;
             let session = connection.session.and_then(|id| sessions.get(id));
             Some(session.map_or_else(|| account(&connection.who), |session| session.schedule.account))
         };
         match matter {
             Matter::Open { newcomer, .. } => Some(account(&newcomer.who)),
-            Matter::Request { place, .. }
-            | Matter::AnchorsMade { place, .. }
-            | Matter::Settled { place, .. }
-            | Matter::Bad { place, .. }
-            | Matter::Close { place } => of(place),
+            Matter::Request { conn, .. }
+            | Matter::AnchorsMade { conn, .. }
+            | Matter::Settled { conn, .. }
+            | Matter::Bad { conn, .. }
+            | Matter::Close { conn } => of(conn),
             Matter::Returned { who, .. } => Some(engine.view().users().account(*who)),
             Matter::TwinsGone(_) => None,
         }
     }
 
     /// Answers what is no request of this version; `false`: the connection ends.
-    pub(crate) fn answer_bad(&mut self, now: Instant, place: u32, bad: BadMessage) -> bool {
+    pub(crate) fn answer_bad(&mut self, now: Instant, conn: u32, bad: BadMessage) -> bool {
         self.counts.bad_messages += 1;
-        let Some(connection) = self.connections.get(place) else { return false };
+        let Some(connection) = self.connections.get(conn) else { return false };
         let (pid, uid) = (connection.who.pid, connection.who.uid);
         let log = self.log_limit.allows(now);
         match bad {
@@ -126,15 +126,15 @@ impl HostTable {
     }
 
     /// Hands the right to attach on.
-    pub(crate) fn admit(&mut self, place: u32, user: Named) -> Answer {
-        let who = &self.connections.get(place).ok_or(Errno::EBADF)?.who;
+    pub(crate) fn admit(&mut self, conn: u32, user: Named) -> Answer {
+        let who = &self.connections.get(conn).ok_or(Errno::EBADF)?.who;
         self.policy.admit(who, user)?;
         Ok((Reply::Done, Vec::new()))
     }
 
     /// Somebody has asked the engine to end.
-    pub(crate) fn stop(&self, place: u32, outside: &mut OutsideEvents, stop: Stop) -> Answer {
-        let connection = self.connections.get(place).filter(|connection| connection.is_waiting());
+    pub(crate) fn stop(&self, conn: u32, outside: &mut OutsideEvents, stop: Stop) -> Answer {
+        let connection = self.connections.get(conn).filter(|connection| connection.is_waiting());
         let who = &connection.ok_or(Errno::EBADF)?.who;
         if !self.policy.may_control(who) {
             return Err(Errno::EPERM);

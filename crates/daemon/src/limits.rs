@@ -47,9 +47,9 @@ mod tests {
         let limit = |most| Rlimit { current: most, maximum: most };
         assert_eq!(judge(limit(None), limit(None)), Ok(()));
         assert_eq!(judge(limit(Some(DESCRIPTORS_MIN)), limit(Some(ADDRESS_SPACE_MIN))), Ok(()));
-        let told = judge(limit(Some(16)), limit(None)).expect_err("too few").to_string();
-        assert!(told.contains("only 16 descriptors") && told.contains("ulimit -n"), "{told}");
-        let told = judge(limit(None), limit(Some(100 << 20))).expect_err("too little").to_string();
-        assert!(told.contains("only 100 MiB") && told.contains("ulimit -v"), "{told}");
+        let message = judge(limit(Some(16)), limit(None)).expect_err("too few").to_string();
+        assert!(message.contains("only 16 descriptors") && message.contains("ulimit -n"), "{message}");
+        let message = judge(limit(None), limit(Some(100 << 20))).expect_err("too little").to_string();
+        assert!(message.contains("only 100 MiB") && message.contains("ulimit -v"), "{message}");
     }
 }

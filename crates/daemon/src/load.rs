@@ -19,8 +19,8 @@ pub struct Meter {
     last_moved: bool,
     /// Of the time before that.
     busy_permille: u32,
-    told_at: Instant,
-    told_flows: u32,
+    reported_at: Instant,
+    reported_flows: u32,
 }
 
 impl Default for Meter {
@@ -32,8 +32,8 @@ impl Default for Meter {
             last_round: start,
             last_moved: false,
             busy_permille: 0,
-            told_at: start,
-            told_flows: 0,
+            reported_at: start,
+            reported_flows: 0,
         }
     }
 }
@@ -54,9 +54,9 @@ impl Meter {
 
     /// Whether the sessions are to be told now: it is time, or the engine is about to sleep and what they know is not true.
     pub fn is_due(&mut self, now: Instant, flows: u32, sleeps: bool) -> bool {
-        let due = now.since_us(self.told_at) >= TELL_EVERY_US || (sleeps && flows != self.told_flows);
+        let due = now.since_us(self.reported_at) >= TELL_EVERY_US || (sleeps && flows != self.reported_flows);
         if due {
-            (self.told_at, self.told_flows) = (now, flows);
+            (self.reported_at, self.reported_flows) = (now, flows);
         }
         due
     }

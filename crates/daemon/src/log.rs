@@ -62,7 +62,7 @@ pub struct Log(Arc<Lines>);
 pub struct Lines {
     sink: Arc<Sink>,
     /// To the thread that writes, once there is one.
-    beside: OnceLock<SyncSender<Item>>,
+    writer: OnceLock<SyncSender<Item>>,
 }
 
 #[derive(Debug)]
@@ -82,26 +82,26 @@ enum Item {
 impl Log {
     fn to(file: Option<Arc<File>>) -> Log {
         let sink = Arc::new(Sink { file, lost: AtomicU64::new(0) });
-        Log(Arc::new(Lines { sink, beside: OnceLock::new() }))
+        Log(Arc::new(Lines { sink, writer: OnceLock::new() }))
     }
 
     /// From here on a thread of its own writes. To be called when the process has given up what its threads must not have.
-    pub fn write_beside(&self) -> std::io::Result<()> {
+    pub fn write_asynchronously(&self) -> std::io::Result<()> {
         let (sender, items) = sync_channel(LINES_MAX);
         let sink = Arc::clone(&self.0.sink);
         crate::cores::spawn("toe-log", move || sink.write_items(&items))?;
         // Only `main` calls this, and once.
-        let _ = self.0.beside.set(sender);
+        let _ = self.0.writer.set(sender);
         Ok(())
     }
 
     /// Waits a little for what was logged to be written: the process ends.
     pub fn finish(&self) {
-        let Some(beside) = self.0.beside.get() else { return };
+        let Some(writer) = self.0.writer.get() else { return };
         let until = Instant::now() + FINISH_WITHIN;
         let (sender, finished) = sync_channel(1);
         let mut item = Item::Finish(sender);
-        while let Err(TrySendError::Full(back)) = beside.try_send(item) {
+        while let Err(TrySendError::Full(back)) = writer.try_send(item) {
             if Instant::now() > until {
                 return;
             }
@@ -149,10 +149,10 @@ impl<'a> MakeWriter<'a> for Log {
 impl Write for &Lines {
     /// One whole line, as the subscriber gives it.
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        match self.beside.get() {
+        match self.writer.get() {
             None => self.sink.write_now(line),
-            Some(beside) => {
-                if let Err(TrySendError::Full(_)) = beside.try_send(Item::Line(line.to_vec())) {
+            Some(writer) => {
+                if let Err(TrySendError::Full(_)) = writer.try_send(Item::Line(line.to_vec())) {
                     self.sink.lost.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -203,7 +203,7 @@ mod tests {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let log = Log::to(Some(Arc::new(File::from(OwnedFd::from(writer)))));
         log.make_writer().write_all(b"first\n").expect("written");
-        log.write_beside().expect("a thread");
+        log.write_asynchronously().expect("a thread");
         // A pipe has 64 KiB, and so many wait; the rest has no place.
         let line = [b'x'; 1000];
         for _ in 0..LINES_MAX * 2 {

@@ -77,7 +77,7 @@ fn start() -> Result<(), Box<dyn Error>> {
         leave_terminal(&config.name, &socket, log_file.as_ref())?;
     }
 
-    log.write_beside()?;
+    log.write_asynchronously()?;
     daemon.hosts.listen(listener)?;
     watchdog.iter().for_each(Watchdog::ready);
     daemon.outside.watchdog = watchdog;

@@ -1,6 +1,6 @@
 //! How a session is opened, and how its host gets anchors. Called by `attach`.
 
-use crate::anchors::Home;
+use crate::anchors::SessionDir;
 use crate::control_server::socket::Answer;
 use crate::daemon::Daemon;
 use crate::poller::Token;
@@ -13,9 +13,9 @@ use toe_base::{Instant, SessionId};
 use toe_engine::ControlEvent;
 
 impl Daemon {
-    /// All but the descriptor of the home, which comes last.
-    pub(crate) fn hello(&mut self, now: Instant, place: u32, room: u64, home: &Home) -> Answer {
-        let connection = self.hosts.connections.get(place).ok_or(Errno::EBADF)?;
+    /// All but the descriptor of the session directory, which comes last.
+    pub(crate) fn hello(&mut self, now: Instant, conn: u32, room: u64, session_dir: &SessionDir) -> Answer {
+        let connection = self.hosts.connections.get(conn).ok_or(Errno::EBADF)?;
         let (pid, cred) = (connection.who.pid, connection.who.cred());
         let uid = cred.uid;
         if connection.session.is_some() {
@@ -34,7 +34,7 @@ impl Daemon {
             }
         });
         let id = opened?;
-        match self.open_session(now, id, place, home, layout) {
+        match self.open_session(now, id, conn, session_dir, layout) {
             Ok(fds) => {
                 self.hosts.counts.attached += 1;
                 self.engine.handle_control(now, ControlEvent::Process(id, pid), &mut self.sessions);
@@ -60,14 +60,14 @@ impl Daemon {
         &mut self,
         now: Instant,
         id: SessionId,
-        place: u32,
-        home: &Home,
+        conn: u32,
+        session_dir: &SessionDir,
         layout: RegionLayout,
     ) -> std::io::Result<[OwnedFd; 4]> {
-        let connection = self.hosts.connections.get_mut(place).ok_or(std::io::ErrorKind::NotConnected)?;
+        let connection = self.hosts.connections.get_mut(conn).ok_or(std::io::ErrorKind::NotConnected)?;
         let peer = Peer::of(&connection.who, connection.program.clone());
         let process = connection.process.take();
-        let way = (place, connection.pages.clone());
+        let way = (conn, connection.pages.clone());
         let account = self.engine.view().session(id).account;
         let looks = self.timing.looks.as_fd().try_clone_to_owned()?;
         let (session, [region, receive, eventfd]) =
@@ -76,7 +76,7 @@ impl Daemon {
         if let Some(process) = session.process() {
             self.outside.poller.add(process, Token::Process(id))?;
         }
-        self.anchors.open_home(&self.outside.poller, id, account, home)?;
+        self.anchors.open_session_dir(&self.outside.poller, id, account, session_dir)?;
         let peer = &session.peer;
         tracing::debug!(
             session = id.0,
@@ -87,7 +87,7 @@ impl Daemon {
         );
         self.schedule.budget.add(account, id);
         self.sessions.insert(id, session);
-        if let Some(connection) = self.hosts.connections.get_mut(place) {
+        if let Some(connection) = self.hosts.connections.get_mut(conn) {
             connection.session = Some(id);
         }
         Ok([region, receive, eventfd, looks])

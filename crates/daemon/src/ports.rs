@@ -316,7 +316,7 @@ impl PortSlot {
                     sessions.hand_over(now, engine, incoming);
                 })?
             } else {
-                self.port.receive_heads(FRAMES_PER_LOOK, &mut |frame, offload, tail| {
+                self.port.receive_split(FRAMES_PER_LOOK, &mut |frame, offload, tail| {
                     bytes += frame.len();
                     let incoming = engine.handle_frame(now, self.id, (frame, tail), offload, sessions);
                     sessions.hand_over(now, engine, incoming);

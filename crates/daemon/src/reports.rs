@@ -20,13 +20,13 @@ use toe_engine::{Engine, SocketCursor, SocketView, TcpConfig};
 /// Lists that are being made at one time, one for an account.
 const LISTS_MAX: usize = 16;
 /// Places for sockets that one step looks at: some tens of µs if there is one in each.
-const PLACES_PER_STEP: usize = 16;
+const SLOTS_PER_STEP: usize = 16;
 
 /// One list.
 #[derive(Debug)]
 struct List {
     /// The control connection that asked for it.
-    place: u32,
+    conn: u32,
     who: Credentials,
     account: Cred,
     cursor: SocketCursor,
@@ -80,8 +80,8 @@ impl ReportQueue {
     }
 
     /// Nobody waits at this connection any more.
-    pub(crate) fn forget(&mut self, place: u32) {
-        self.lists.retain(|list| list.place != place);
+    pub(crate) fn forget(&mut self, conn: u32) {
+        self.lists.retain(|list| list.conn != conn);
     }
 
     /// A report that is made at once.
@@ -102,7 +102,7 @@ impl ReportQueue {
     pub(crate) fn begin_list(
         &mut self,
         now: Instant,
-        place: u32,
+        conn: u32,
         who: Credentials,
         account: Cred,
     ) -> Result<(), Errno> {
@@ -113,7 +113,7 @@ impl ReportQueue {
         let mut memory = report::report_memory().map_err(|_| Errno::ENOMEM)?;
         memory.write_all(START).map_err(|_| Errno::ENOMEM)?;
         let (cursor, len) = (SocketCursor::at(now), START_LEN);
-        self.lists.push_back(List { place, who, account, cursor, memory, len, spent_us: 0 });
+        self.lists.push_back(List { conn, who, account, cursor, memory, len, spent_us: 0 });
         Ok(())
     }
 
@@ -127,14 +127,14 @@ impl ReportQueue {
         clock: &Clock,
     ) -> ListStep {
         let Some(mut list) = self.lists.pop_front() else { return ListStep::Nothing };
-        let is_shared = budget.is_shared_beside(list.account);
+        let is_shared = budget.is_shared_with_others(list.account);
         if is_shared && !budget.may_go(list.account) {
             self.lists.push_back(list);
             return ListStep::On;
         }
         let before = clock.nanos();
         let view = View { policy, who: &list.who, sessions, ports };
-        let is_more = engine.view().more_sockets(&mut list.cursor, PLACES_PER_STEP, &mut self.listed);
+        let is_more = engine.view().more_sockets(&mut list.cursor, SLOTS_PER_STEP, &mut self.listed);
         let text = text_of(&view, list.len > START_LEN, self.listed.drain(..));
         let step = text.and_then(|text| list.add(&text)).map(|()| is_more);
         let ns = clock.nanos() - before;
@@ -146,11 +146,11 @@ impl ReportQueue {
             self.lists.push_back(list);
             return ListStep::On;
         }
-        let List { place, len, spent_us, .. } = list;
+        let List { conn, len, spent_us, .. } = list;
         self.took(now, spent_us);
         let made = step.and_then(|_| finish(list));
         let answer = made.map(|memory| (Reply::Report { len: len + END.len() as u64 }, vec![memory]));
-        ListStep::Made(place, answer)
+        ListStep::Made(conn, answer)
     }
 }
 

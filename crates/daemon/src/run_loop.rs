@@ -125,8 +125,8 @@ impl Daemon {
         ) {
             ListStep::Nothing => false,
             ListStep::On => true,
-            ListStep::Made(place, answer) => {
-                self.reply(now, place, answer);
+            ListStep::Made(conn, answer) => {
+                self.reply(now, conn, answer);
                 true
             }
         }
@@ -238,8 +238,8 @@ impl Daemon {
                 Token::ControlServer => self.serve_control_server(now),
                 Token::Signal => self.outside.stop = Stop::Now,
                 Token::Owner => self.outside.owner_gone(),
-                Token::Port(place) => {
-                    if let Some(slot) = self.links.ports.slots.get_mut(usize::from(place)) {
+                Token::Port(index) => {
+                    if let Some(slot) = self.links.ports.slots.get_mut(usize::from(index)) {
                         slot.stir();
                     }
                 }
@@ -280,7 +280,7 @@ impl Daemon {
     /// Ends what hung on anchors that were closed. Whoever closes so many that it takes his turn waits for the next one; the
     /// kernel keeps his reports until then.
     fn take_closed_anchors(&mut self, now: Instant, id: u32) {
-        let cred = self.anchors.cred_of(id).filter(|cred| self.schedule.budget.is_shared_beside(*cred));
+        let cred = self.anchors.cred_of(id).filter(|cred| self.schedule.budget.is_shared_with_others(*cred));
         if cred.is_some_and(|cred| !self.schedule.budget.may_go(cred)) {
             return;
         }

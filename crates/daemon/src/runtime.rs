@@ -17,7 +17,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use toe_abi::place;
+use toe_abi::discovery;
 
 /// Hosts that may wait to be greeted.
 const LISTEN_BACKLOG: i32 = 256;
@@ -63,7 +63,7 @@ pub struct EngineName {
 /// made, else the first.
 pub fn default_dir(is_open: bool) -> PathBuf {
     let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
-    let dirs = place::runtime_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
+    let dirs = discovery::runtime_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
     let mut dirs = dirs.iter().map(PathBuf::from);
     let first = dirs.next().unwrap_or_default();
     let can_be_had = |dir: &PathBuf| make_dir(dir, is_open).is_ok_and(|_| can_write(dir));
@@ -113,7 +113,7 @@ impl EngineName {
         let lock_path = dir.join(format!("{name}.lock"));
         let pid_path = dir.join(format!("{name}.pid"));
         let lock = lock(&lock_path, &pid_path, name)?;
-        let socket_path = PathBuf::from(place::socket_path(&dir.to_string_lossy(), name));
+        let socket_path = PathBuf::from(discovery::socket_path(&dir.to_string_lossy(), name));
         Ok(EngineName { dir: held, socket_path, pid_path, lock_path, made: None, lock })
     }
 

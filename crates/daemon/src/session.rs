@@ -236,7 +236,7 @@ pub struct Sessions {
     /// The kernel keeps descriptors out of interrupts (Linux 6.16).
     pub(crate) interrupts_carry_nothing: bool,
     /// What hosts were told last of names that have lapsed.
-    names_told: u32,
+    names_notified: u32,
     /// Faults found while the engine was posting.
     pub(crate) faults: Vec<(SessionId, FenceReason)>,
 }
@@ -244,7 +244,7 @@ pub struct Sessions {
 impl Sessions {
     /// Tells all hosts that names have lapsed, if any have.
     pub(crate) fn tell_names(&mut self, lapses: u32) {
-        if std::mem::replace(&mut self.names_told, lapses) != lapses {
+        if std::mem::replace(&mut self.names_notified, lapses) != lapses {
             self.iter().for_each(|(_, session)| session.region.publish_names(lapses));
         }
     }
@@ -275,7 +275,7 @@ impl Sessions {
             datagrams: Datagrams::default(),
             captures: Captures::default(),
             interrupts_carry_nothing: crate::sys::can_refuse_descriptors(),
-            names_told: 0,
+            names_notified: 0,
             faults: Vec::new(),
         })
     }
@@ -513,8 +513,8 @@ impl Sessions {
     }
 
     /// Ends the capture of a connection, if it has one; whether it had.
-    pub(crate) fn end_capture(&mut self, now: Instant, engine: &mut Engine, place: u32) -> bool {
-        let had = self.captures.end(place);
+    pub(crate) fn end_capture(&mut self, now: Instant, engine: &mut Engine, conn: u32) -> bool {
+        let had = self.captures.end(conn);
         if had {
             engine.handle_control(now, ControlEvent::Captures(self.captures.rules()), self);
         }
@@ -523,8 +523,8 @@ impl Sessions {
 
     /// Frees the memory of closed sessions that nothing refers to any more.
     pub(crate) fn forget_drained(&mut self, engine: &mut Engine) {
-        for place in (0..self.closing().len()).rev() {
-            let id = self.closing()[place];
+        for index in (0..self.closing().len()).rev() {
+            let id = self.closing()[index];
             if engine.forget_session(id) {
                 self.forget(id);
             }

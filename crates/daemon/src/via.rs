@@ -19,7 +19,7 @@ use toe_ring::irq::Signal;
 use toe_ring::{EngineQueueSet, ViaMemory};
 
 /// Sessions that are interrupted in one go: each takes a system call.
-const TOLD_AT_ONCE: usize = 16;
+const NOTIFIED_AT_ONCE: usize = 16;
 
 #[derive(Debug)]
 struct Connection {
@@ -48,7 +48,7 @@ impl Untold {
     fn some(&mut self) -> Vec<SessionId> {
         let after = self.sessions.range((Bound::Excluded(self.last), Bound::Unbounded));
         let some: Vec<SessionId> =
-            after.chain(self.sessions.range(..=self.last)).copied().take(TOLD_AT_ONCE).collect();
+            after.chain(self.sessions.range(..=self.last)).copied().take(NOTIFIED_AT_ONCE).collect();
         self.last = some.last().copied().unwrap_or(self.last);
         some.iter().for_each(|session| _ = self.sessions.remove(session));
         some

@@ -71,7 +71,7 @@ impl Address {
     }
 
     /// Who is where, for the engine.
-    pub fn place(&self) -> (NodeName, u64) {
+    pub fn node_and_port(&self) -> (NodeName, u64) {
         let hex: String = self.bytes[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         let name = NodeName::new(format!("fi.{hex}").as_bytes()).expect("19 bytes, none of them zero");
         let who = self.bytes[8..].iter().fold(0, |who, byte| who << 8 | u64::from(*byte));
@@ -147,10 +147,13 @@ mod tests {
         }
         assert_ne!(Address::parse(Some("10.0.0.1"), &own, 9), here);
         assert_eq!(Address::parse(Some("10.0.0.1"), &own, 9), Address::of_node(b"10.0.0.1", 9));
-        assert_eq!(here.place(), Address { bytes: here.bytes, port: 9 }.place());
-        assert_eq!(here.place().1, 9, "a port of the node's alone");
+        assert_eq!(here.node_and_port(), Address { bytes: here.bytes, port: 9 }.node_and_port());
+        assert_eq!(here.node_and_port().1, 9, "a port of the node's alone");
         let one = Address::own(&own);
-        assert_eq!((one.place().0, one.at_node()), (here.place().0, Address { port: 0, ..here }));
+        assert_eq!(
+            (one.node_and_port().0, one.at_node()),
+            (here.node_and_port().0, Address { port: 0, ..here })
+        );
         assert_ne!(one, Address::own(&own), "two places");
         assert!(one.with_port().port >= EPHEMERAL && here.with_port().port == 9);
     }

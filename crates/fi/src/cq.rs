@@ -53,7 +53,7 @@ fn entry(completion: &Completion) -> CqTaggedEntry {
         op_context: completion.context as *mut c_void,
         flags: flags(completion),
         len: completion.len as usize,
-        buf: completion.place as *mut c_void,
+        buf: completion.address as *mut c_void,
         data: completion.immediate.unwrap_or(0).into(),
         tag: 0,
     }

@@ -109,7 +109,8 @@ impl Ep {
         *lock(&self.target) = Some(target);
         let greeting = Greeting { from: self.source.to_greeting(), to: target.to_greeting(), private };
         let session = &self.domain.fabric.session;
-        *approach = Some(Approach::begin(session, &self.endpoint, target.place(), greeting).map_err(errno)?);
+        *approach =
+            Some(Approach::begin(session, &self.endpoint, target.node_and_port(), greeting).map_err(errno)?);
         Ok(())
     }
 

@@ -142,18 +142,18 @@ impl Eq {
         if len < if is_connections { size_of::<sys::EqCmEntry>() } else { bytes.len() } {
             return -(sys::ETOOSMALL as Ssize);
         }
-        let told = bytes.len().min(len);
+        let copied = bytes.len().min(len);
         // SAFETY: needed to tell the program, which has promised so much room.
         unsafe {
             event.write(kind);
-            buf.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), told);
+            buf.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), copied);
         }
         if flags & sys::PEEK == 0
             && let Some(Event::Request { request, .. }) = inside.events.pop_front()
         {
             request.hand_over();
         }
-        told as Ssize
+        copied as Ssize
     }
 
     /// # Safety
@@ -274,9 +274,9 @@ unsafe extern "C" fn readerr(fid: FidPtr, buf: *mut EqErrEntry, flags: u64) -> S
             (&raw mut (*buf).err_data).write(said.as_ptr().cast_mut().cast());
             (&raw mut (*buf).err_data_size).write(said.len());
         } else {
-            let told = said.len().min(room);
-            own.cast::<u8>().copy_from_nonoverlapping(said.as_ptr(), told);
-            (&raw mut (*buf).err_data_size).write(told);
+            let copied = said.len().min(room);
+            own.cast::<u8>().copy_from_nonoverlapping(said.as_ptr(), copied);
+            (&raw mut (*buf).err_data_size).write(copied);
         }
     }
     size_of::<EqErrEntry>() as Ssize

@@ -71,7 +71,7 @@ static FABRIC_OPS: FabricOps = FabricOps {
 /// As libfabric calls it.
 pub unsafe extern "C" fn open(attr: *mut FabricAttr, to: *mut FidPtr, context: *mut c_void) -> c_int {
     let node = match own_name() {
-        Ok(name) => Address::of_node(name.as_bytes(), 0).place().0,
+        Ok(name) => Address::of_node(name.as_bytes(), 0).node_and_port().0,
         Err(error) => return -errno(error),
     };
     let session = match Session::of_node(node) {

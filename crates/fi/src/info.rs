@@ -7,7 +7,7 @@ use crate::sys::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use toe_abi::via::NodeName;
-use toe_via::core::operation::{DATA_MAX, HEAD_LEN};
+use toe_via::core::operation::{DATA_MAX, HEADER_LEN};
 use toe_via::endpoint::post::PARTS_MAX;
 use toe_via::endpoint::{RECEIVES_MAX, SENDS_MAX};
 use toe_via::session::{Session, own_name};
@@ -18,7 +18,7 @@ const DOMAIN: &CStr = c"via";
 pub const VERSION: u32 = sys::version(0, 1);
 
 /// What an injected message may have: it goes in one fragment.
-pub const INJECT_MAX: usize = toe_abi::via::FRAGMENT_MAX as usize - HEAD_LEN;
+pub const INJECT_MAX: usize = toe_abi::via::FRAGMENT_MAX as usize - HEADER_LEN;
 
 const TX_CAPS: u64 = sys::MSG | sys::RMA | sys::SEND | sys::READ | sys::WRITE;
 const RX_CAPS: u64 = sys::MSG | sys::RMA | sys::RECV | sys::REMOTE_READ | sys::REMOTE_WRITE;

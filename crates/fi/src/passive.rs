@@ -141,7 +141,7 @@ impl Passive {
         // Locked from before: what comes at once is looked for after they are there.
         let mut doors = self.doors();
         for address in [Some(address), also].into_iter().flatten() {
-            doors.push(Door::open(&self.fabric.session, address.place().1).map_err(errno)?);
+            doors.push(Door::open(&self.fabric.session, address.node_and_port().1).map_err(errno)?);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::object::{Object, posted};
 use crate::sys::{self, FidPtr, Msg, MsgOps, MsgRma, RmaOps, Ssize, iovec};
 use std::ffi::c_void;
 use toe_via::core::operation::DATA_MAX;
-use toe_via::endpoint::post::{PARTS_MAX, Part, Places, Post, Receive, Target, Told, Work};
+use toe_via::endpoint::post::{Buffers, Notify, PARTS_MAX, Part, Post, Receive, Target, Work};
 
 pub static MSG_OPS: MsgOps = MsgOps {
     size: size_of::<MsgOps>(),
@@ -35,17 +35,17 @@ pub static RMA_OPS: RmaOps = RmaOps {
 };
 
 /// What the program's memory is, in one piece.
-fn place(buf: *const c_void, len: usize) -> Option<Places> {
+fn buffer(buf: *const c_void, len: usize) -> Option<Buffers> {
     let len = u32::try_from(len).ok().filter(|len| *len <= DATA_MAX)?;
-    Some(Places::one(Part { address: buf.expose_provenance() as u64, handle: 0, len }))
+    Some(Buffers::one(Part { address: buf.expose_provenance() as u64, handle: 0, len }))
 }
 
 /// The same in several.
 ///
 /// # Safety
 /// `count` entries.
-unsafe fn places(iov: *const iovec, count: usize) -> Option<Places> {
-    let mut places = Places::default();
+unsafe fn buffers(iov: *const iovec, count: usize) -> Option<Buffers> {
+    let mut buffers = Buffers::default();
     if count > PARTS_MAX {
         return None;
     }
@@ -53,16 +53,16 @@ unsafe fn places(iov: *const iovec, count: usize) -> Option<Places> {
         // SAFETY: needed to read what the program lists.
         let iovec { iov_base, iov_len } = unsafe { iov.add(index).read() };
         let len = u32::try_from(iov_len).ok()?;
-        places.push(Part { address: iov_base.expose_provenance() as u64, handle: 0, len });
-        places.len = places.len.checked_add(len).filter(|len| *len <= DATA_MAX)?;
+        buffers.push(Part { address: iov_base.expose_provenance() as u64, handle: 0, len });
+        buffers.len = buffers.len.checked_add(len).filter(|len| *len <= DATA_MAX)?;
     }
-    Some(places)
+    Some(buffers)
 }
 
 /// How a post of a call with flags is told; without flags the endpoint's own count.
-fn told(bound: &Bound, flags: Option<u64>) -> Told {
+fn notify(bound: &Bound, flags: Option<u64>) -> Notify {
     let is_marked = flags.map_or(bound.is_marked, |flags| flags & sys::COMPLETION != 0);
-    if is_marked || !bound.is_selective() { Told::Always } else { Told::Failure }
+    if is_marked || !bound.is_selective() { Notify::Always } else { Notify::Failure }
 }
 
 /// What a call wants, beside where its bytes are.
@@ -87,17 +87,17 @@ impl Call {
 
     /// # Safety
     /// `fid` is an endpoint of this provider's, and the bytes stay until the end of the post is told.
-    unsafe fn post(self, fid: FidPtr, places: Option<Places>) -> Ssize {
+    unsafe fn post(self, fid: FidPtr, buffers: Option<Buffers>) -> Ssize {
         // SAFETY: needed to find what the program means.
         let ep = &unsafe { EpObject::of(fid) }.ep;
         let is_copied = self.is_injected || self.flags.is_some_and(|flags| flags & sys::INJECT != 0);
-        let Some(places) = places.filter(|places| !is_copied || places.len as usize <= INJECT_MAX) else {
+        let Some(buffers) = buffers.filter(|buffers| !is_copied || buffers.len as usize <= INJECT_MAX) else {
             return -(libc::EMSGSIZE as Ssize);
         };
-        let told = if self.is_injected { Told::Never } else { told(&ep.sends, self.flags) };
+        let notify = if self.is_injected { Notify::Never } else { notify(&ep.sends, self.flags) };
         let immediate = self.immediate.map(|data| data as u32);
         let context = self.context.expose_provenance();
-        let post = Post { work: self.work, places, immediate, context, told };
+        let post = Post { work: self.work, buffers, immediate, context, notify };
         let regions = ep.domain.regions();
         posted(ep.endpoint.post(post, is_copied, &regions, |completion| ep.tell(completion)))
     }
@@ -105,12 +105,12 @@ impl Call {
 
 /// # Safety
 /// As [`Call::post`].
-unsafe fn receive(fid: FidPtr, places: Option<Places>, context: *mut c_void, flags: Option<u64>) -> Ssize {
+unsafe fn receive(fid: FidPtr, buffers: Option<Buffers>, context: *mut c_void, flags: Option<u64>) -> Ssize {
     // SAFETY: needed to find what the program means.
     let ep = &unsafe { EpObject::of(fid) }.ep;
-    let Some(places) = places else { return -(libc::EMSGSIZE as Ssize) };
-    let told = told(&ep.receives, flags);
-    posted(ep.endpoint.receive(Receive { places, context: context.expose_provenance(), told }))
+    let Some(buffers) = buffers else { return -(libc::EMSGSIZE as Ssize) };
+    let notify = notify(&ep.receives, flags);
+    posted(ep.endpoint.receive(Receive { buffers, context: context.expose_provenance(), notify }))
 }
 
 /// The key and offset that a program has of its peer. `None`: no key of this provider's.
@@ -120,7 +120,7 @@ fn target(offset: u64, key: u64) -> Option<Target> {
 
 const NO_KEY: Ssize = -(libc::EKEYREJECTED as Ssize);
 
-// SAFETY of all that follow: libfabric's rules for each call (fi_msg(3), fi_rma(3)) are what `Call::post`, `receive` and `places` need.
+// SAFETY of all that follow: libfabric's rules for each call (fi_msg(3), fi_rma(3)) are what `Call::post`, `receive` and `buffers` need.
 
 unsafe extern "C" fn recv(
     fid: FidPtr,
@@ -131,7 +131,7 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> Ssize {
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { receive(fid, place(buf, len), context, None) }
+    unsafe { receive(fid, buffer(buf, len), context, None) }
 }
 
 unsafe extern "C" fn recvv(
@@ -143,12 +143,12 @@ unsafe extern "C" fn recvv(
     context: *mut c_void,
 ) -> Ssize {
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { receive(fid, places(iov, count), context, None) }
+    unsafe { receive(fid, buffers(iov, count), context, None) }
 }
 
 unsafe extern "C" fn recvmsg(fid: FidPtr, msg: *const Msg, flags: u64) -> Ssize {
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { receive(fid, places((*msg).msg_iov, (*msg).iov_count), (*msg).context, Some(flags)) }
+    unsafe { receive(fid, buffers((*msg).msg_iov, (*msg).iov_count), (*msg).context, Some(flags)) }
 }
 
 unsafe extern "C" fn send(
@@ -160,7 +160,7 @@ unsafe extern "C" fn send(
     context: *mut c_void,
 ) -> Ssize {
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { Call::new(Work::Send, context).post(fid, place(buf, len)) }
+    unsafe { Call::new(Work::Send, context).post(fid, buffer(buf, len)) }
 }
 
 unsafe extern "C" fn sendv(
@@ -172,7 +172,7 @@ unsafe extern "C" fn sendv(
     context: *mut c_void,
 ) -> Ssize {
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { Call::new(Work::Send, context).post(fid, places(iov, count)) }
+    unsafe { Call::new(Work::Send, context).post(fid, buffers(iov, count)) }
 }
 
 unsafe extern "C" fn sendmsg(fid: FidPtr, msg: *const Msg, flags: u64) -> Ssize {
@@ -180,13 +180,13 @@ unsafe extern "C" fn sendmsg(fid: FidPtr, msg: *const Msg, flags: u64) -> Ssize 
     unsafe {
         let immediate = (flags & sys::REMOTE_CQ_DATA != 0).then_some((*msg).data);
         let call = Call { immediate, flags: Some(flags), ..Call::new(Work::Send, (*msg).context) };
-        call.post(fid, places((*msg).msg_iov, (*msg).iov_count))
+        call.post(fid, buffers((*msg).msg_iov, (*msg).iov_count))
     }
 }
 
 unsafe extern "C" fn inject(fid: FidPtr, buf: *const c_void, len: usize, _to: u64) -> Ssize {
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { Call::injected(Work::Send).post(fid, place(buf, len)) }
+    unsafe { Call::injected(Work::Send).post(fid, buffer(buf, len)) }
 }
 
 unsafe extern "C" fn senddata(
@@ -200,13 +200,13 @@ unsafe extern "C" fn senddata(
 ) -> Ssize {
     let call = Call { immediate: Some(data), ..Call::new(Work::Send, context) };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { call.post(fid, place(buf, len)) }
+    unsafe { call.post(fid, buffer(buf, len)) }
 }
 
 unsafe extern "C" fn injectdata(fid: FidPtr, buf: *const c_void, len: usize, data: u64, _to: u64) -> Ssize {
     let call = Call { immediate: Some(data), ..Call::injected(Work::Send) };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { call.post(fid, place(buf, len)) }
+    unsafe { call.post(fid, buffer(buf, len)) }
 }
 
 unsafe extern "C" fn read(
@@ -221,7 +221,7 @@ unsafe extern "C" fn read(
 ) -> Ssize {
     let Some(target) = target(offset, key) else { return NO_KEY };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { Call::new(Work::Read(target), context).post(fid, place(buf, len)) }
+    unsafe { Call::new(Work::Read(target), context).post(fid, buffer(buf, len)) }
 }
 
 unsafe extern "C" fn readv(
@@ -236,7 +236,7 @@ unsafe extern "C" fn readv(
 ) -> Ssize {
     let Some(target) = target(offset, key) else { return NO_KEY };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { Call::new(Work::Read(target), context).post(fid, places(iov, count)) }
+    unsafe { Call::new(Work::Read(target), context).post(fid, buffers(iov, count)) }
 }
 
 /// The one part of the peer's memory that a message names.
@@ -263,7 +263,7 @@ unsafe extern "C" fn readmsg(fid: FidPtr, msg: *const MsgRma, flags: u64) -> Ssi
         };
         let call =
             Call { flags: Some(flags & !sys::INJECT), ..Call::new(Work::Read(target), (*msg).context) };
-        call.post(fid, places((*msg).msg_iov, (*msg).iov_count))
+        call.post(fid, buffers((*msg).msg_iov, (*msg).iov_count))
     }
 }
 
@@ -279,7 +279,7 @@ unsafe extern "C" fn write(
 ) -> Ssize {
     let Some(target) = target(offset, key) else { return NO_KEY };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { Call::new(Work::Write(target), context).post(fid, place(buf, len)) }
+    unsafe { Call::new(Work::Write(target), context).post(fid, buffer(buf, len)) }
 }
 
 unsafe extern "C" fn writev(
@@ -294,7 +294,7 @@ unsafe extern "C" fn writev(
 ) -> Ssize {
     let Some(target) = target(offset, key) else { return NO_KEY };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { Call::new(Work::Write(target), context).post(fid, places(iov, count)) }
+    unsafe { Call::new(Work::Write(target), context).post(fid, buffers(iov, count)) }
 }
 
 unsafe extern "C" fn writemsg(fid: FidPtr, msg: *const MsgRma, flags: u64) -> Ssize {
@@ -307,7 +307,7 @@ unsafe extern "C" fn writemsg(fid: FidPtr, msg: *const MsgRma, flags: u64) -> Ss
         let immediate = (flags & sys::REMOTE_CQ_DATA != 0).then_some((*msg).data);
         let call = Call::new(Work::Write(target), (*msg).context);
         let call = Call { immediate, flags: Some(flags), ..call };
-        call.post(fid, places((*msg).msg_iov, (*msg).iov_count))
+        call.post(fid, buffers((*msg).msg_iov, (*msg).iov_count))
     }
 }
 
@@ -321,7 +321,7 @@ unsafe extern "C" fn inject_write(
 ) -> Ssize {
     let Some(target) = target(offset, key) else { return NO_KEY };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { Call::injected(Work::Write(target)).post(fid, place(buf, len)) }
+    unsafe { Call::injected(Work::Write(target)).post(fid, buffer(buf, len)) }
 }
 
 unsafe extern "C" fn writedata(
@@ -338,7 +338,7 @@ unsafe extern "C" fn writedata(
     let Some(target) = target(offset, key) else { return NO_KEY };
     let call = Call { immediate: Some(data), ..Call::new(Work::Write(target), context) };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { call.post(fid, place(buf, len)) }
+    unsafe { call.post(fid, buffer(buf, len)) }
 }
 
 unsafe extern "C" fn inject_writedata(
@@ -353,5 +353,5 @@ unsafe extern "C" fn inject_writedata(
     let Some(target) = target(offset, key) else { return NO_KEY };
     let call = Call { immediate: Some(data), ..Call::injected(Work::Write(target)) };
     // SAFETY: needed to do what the program asks (see above).
-    unsafe { call.post(fid, place(buf, len)) }
+    unsafe { call.post(fid, buffer(buf, len)) }
 }

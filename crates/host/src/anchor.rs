@@ -34,40 +34,40 @@ pub struct Anchor {
     pub handle: AnchorHandle,
     pub stack: &'static Stack,
     /// It is open already.
-    kept: Option<OwnCopy>,
+    cached: Option<OwnCopy>,
     /// A program has had it.
     is_used: bool,
 }
 
 impl AnchorPool {
     /// The last descriptor `fd` of the process's for what this anchor stands for is about to be closed: keeps it open for its next
-    /// use, unless enough of them are. The engine is then to be told by [`Command::CloseKept`].
+    /// use, unless enough of them are. The engine is then to be told by [`Command::CloseRetained`].
     ///
-    /// [`Command::CloseKept`]: toe_abi::entry::Command::CloseKept
+    /// [`Command::CloseRetained`]: toe_abi::entry::Command::CloseRetained
     pub(crate) fn keep(&self, session: &'static Session, handle: AnchorHandle, fd: RawFd) -> bool {
         let has_room = {
             let stock = self.stock.lock();
-            stock.kept.len() + stock.ending.len() < self.kept_max
+            stock.cached.len() + stock.ending.len() < self.cached_max
         };
-        let Some(Ok(kept)) = has_room.then(|| session.own_fds().copy_of(fd)) else { return false };
-        self.stock.lock().ending.push(Cached::new(handle, kept));
+        let Some(Ok(cached)) = has_room.then(|| session.own_fds().copy_of(fd)) else { return false };
+        self.stock.lock().ending.push(Cached::new(handle, cached));
         true
     }
 }
 
 impl Anchor {
     const fn closed(stack: &'static Stack, handle: AnchorHandle) -> Anchor {
-        Anchor { handle, stack, kept: None, is_used: false }
+        Anchor { handle, stack, cached: None, is_used: false }
     }
 
     /// One that is at hand.
     fn at_hand(stack: &'static Stack, of: Use) -> Option<Anchor> {
         let mut stock = stack.session.anchors().stock.lock();
-        let kept = if of == Use::Connection { stock.take_kept() } else { None };
-        let kept = kept.map(|kept| (kept.handle, kept.copy));
-        let is_used = kept.is_some();
-        if let Some((handle, copy)) = kept.or_else(|| stock.opened.pop()) {
-            return Some(Anchor { handle, stack, kept: Some(copy), is_used });
+        let cached = if of == Use::Connection { stock.take_cached() } else { None };
+        let cached = cached.map(|cached| (cached.handle, cached.copy));
+        let is_used = cached.is_some();
+        if let Some((handle, copy)) = cached.or_else(|| stock.opened.pop()) {
+            return Some(Anchor { handle, stack, cached: Some(copy), is_used });
         }
         stock.free.pop().map(|handle| Anchor::closed(stack, handle))
     }
@@ -120,9 +120,9 @@ impl Anchor {
     /// It was opened as `fd`, and is not needed after all. It stays open for the next use: the engine might hear of a close only
     /// after it has heard of that.
     pub(crate) fn keep_open(mut self, fd: RawFd) {
-        let kept = self.kept.take().map_or_else(|| self.stack.session.own_fds().copy_of(fd), Ok);
-        if let Ok(kept) = kept {
-            self.stack.session.anchors().stock.lock().put_open(self.handle, kept, self.is_used);
+        let cached = self.cached.take().map_or_else(|| self.stack.session.own_fds().copy_of(fd), Ok);
+        if let Ok(cached) = cached {
+            self.stack.session.anchors().stock.lock().put_open(self.handle, cached, self.is_used);
         }
         let _ = sys::close(fd);
         self.opened();
@@ -131,8 +131,8 @@ impl Anchor {
     /// The engine was told nothing of it, or would not have what it was for: it can be used for something else.
     pub fn put_back(mut self) {
         let mut stock = self.stack.session.anchors().stock.lock();
-        match self.kept.take() {
-            Some(kept) => stock.put_open(self.handle, kept, self.is_used),
+        match self.cached.take() {
+            Some(cached) => stock.put_open(self.handle, cached, self.is_used),
             None => stock.free.push(self.handle),
         }
         drop(stock);
@@ -152,9 +152,9 @@ impl Anchor {
     /// Makes a descriptor of it: the lowest free number, for the program, unless there is an error. `nonblocking`: what F_GETFL is
     /// to show.
     pub fn open(&self, cloexec: bool, nonblocking: bool) -> Result<RawFd, Errno> {
-        if let Some(kept) = &self.kept {
-            set_flags(kept, nonblocking)?;
-            return sys::dup_lowest(sys::borrow(kept.raw()), cloexec);
+        if let Some(cached) = &self.cached {
+            set_flags(cached, nonblocking)?;
+            return sys::dup_lowest(sys::borrow(cached.raw()), cloexec);
         }
         let mut flags = OFlags::RDONLY | OFlags::DIRECTORY;
         flags.set(OFlags::CLOEXEC, cloexec);
@@ -167,15 +167,15 @@ impl Anchor {
 
     /// The program's descriptor of it is made: from here on that, and its copies, count.
     pub fn opened(mut self) {
-        drop(self.kept.take());
+        drop(self.cached.take());
         std::mem::forget(self);
     }
 
     /// Puts it in the place of the descriptor `fd`, whatever that was before. With an error it may come back: it was not opened.
     pub fn open_as(self, fd: RawFd, cloexec: bool, nonblocking: bool) -> Result<(), (Errno, Option<Anchor>)> {
-        if let Some(kept) = &self.kept {
-            let placed = set_flags(kept, nonblocking)
-                .and_then(|()| sys::dup_onto(sys::borrow(kept.raw()), fd, cloexec));
+        if let Some(cached) = &self.cached {
+            let placed = set_flags(cached, nonblocking)
+                .and_then(|()| sys::dup_onto(sys::borrow(cached.raw()), fd, cloexec));
             if let Err(errno) = placed {
                 return Err((errno, Some(self)));
             }
@@ -194,7 +194,7 @@ impl Anchor {
 
     /// Opens it in the place of a native socket's descriptor, and of the copies that the program has made of that: the
     /// connection lives until the last of them is closed.
-    pub(crate) fn open_in_place_of(self, socket: &Socket, fd: RawFd) -> Result<(), Errno> {
+    pub(crate) fn open_over(self, socket: &Socket, fd: RawFd) -> Result<(), Errno> {
         let cloexec = |fd| Ok(sys::fcntl(fd, libc::F_GETFD, 0)? & libc::FD_CLOEXEC != 0);
         self.open_as(fd, cloexec(fd)?, socket.nonblocking()).map_err(|(errno, _)| errno)?;
         let mut outcome = Ok(());
@@ -218,15 +218,15 @@ impl Anchor {
 }
 
 /// The flags of an open file as a program finds them: whoever used it last may have left others.
-fn set_flags(kept: &OwnCopy, nonblocking: bool) -> Result<(), Errno> {
+fn set_flags(cached: &OwnCopy, nonblocking: bool) -> Result<(), Errno> {
     let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
-    sys::fcntl(kept.raw(), libc::F_SETFL, flags.into()).map(|_| ())
+    sys::fcntl(cached.raw(), libc::F_SETFL, flags.into()).map(|_| ())
 }
 
 impl Drop for Anchor {
     fn drop(&mut self) {
         // What it was for ends with the close of what was kept.
-        if self.kept.take().is_some() || !self.stack.session.alive() || self.stack.session.is_foreign() {
+        if self.cached.take().is_some() || !self.stack.session.alive() || self.stack.session.is_foreign() {
             return;
         }
         // What it was for ends with this close, and after that it can be used again.

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 use toe_abi::attach::{DESCRIPTORS_MAX, Message, Reply, Request};
+use toe_abi::discovery;
 use toe_abi::errno::Errno;
-use toe_abi::place;
 use toe_abi::policy::ENGINES_MAX;
 use zerocopy::IntoBytes;
 
@@ -42,21 +42,22 @@ pub fn engines() -> &'static [Vec<PathBuf>] {
 }
 
 fn find_engines() -> Vec<Vec<PathBuf>> {
-    if let Some(list) = environment::var_os(place::ENGINE_VARIABLE).filter(|list| !list.is_empty()) {
+    if let Some(list) = environment::var_os(discovery::ENGINE_VARIABLE).filter(|list| !list.is_empty()) {
         return std::env::split_paths(&list)
             .filter(|path| !path.as_os_str().is_empty())
             .map(|path| vec![path])
             .collect();
     }
     let xdg = environment::var("XDG_RUNTIME_DIR");
-    let dirs = place::search_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
-    let sockets = dirs.iter().map(|dir| PathBuf::from(place::socket_path(dir, place::DEFAULT_ENGINE)));
+    let dirs = discovery::search_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
+    let sockets =
+        dirs.iter().map(|dir| PathBuf::from(discovery::socket_path(dir, discovery::DEFAULT_ENGINE)));
     vec![sockets.collect()]
 }
 
 /// Whether this process cannot even see the directory of an engine that `TOE_ENGINE` names: it has another root than who named it.
 pub fn is_out_of_sight(engine: usize) -> bool {
-    let is_named = environment::var_os(place::ENGINE_VARIABLE).is_some();
+    let is_named = environment::var_os(discovery::ENGINE_VARIABLE).is_some();
     let dirs = engines().get(engine).into_iter().flatten().filter_map(|path| path.parent());
     is_named
         && dirs
@@ -67,7 +68,7 @@ pub fn is_out_of_sight(engine: usize) -> bool {
 /// The value of TOE_ENGINE_UID; looked up as [`engines`] are.
 fn trusted_uids() -> Option<&'static str> {
     static TRUSTED: OnceLock<Option<String>> = OnceLock::new();
-    TRUSTED.get_or_init(|| environment::var(place::ENGINE_UID_VARIABLE)).as_deref()
+    TRUSTED.get_or_init(|| environment::var(discovery::ENGINE_UID_VARIABLE)).as_deref()
 }
 
 /// Whether the engine at the other end is one to trust with everything that the program says: by the user as which it began
@@ -75,18 +76,18 @@ fn trusted_uids() -> Option<&'static str> {
 fn check_engine(fd: &Fd) -> Result<(), Errno> {
     let engine = crate::sys::peer_uid(fd)?;
     let (real, effective) = (rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw());
-    let own = place::own_users(real, effective, environment::is_secure());
-    if place::trusts(engine, own, trusted_uids()) { Ok(()) } else { Err(EKEYREJECTED) }
+    let own = discovery::own_users(real, effective, environment::is_secure());
+    if discovery::trusts(engine, own, trusted_uids()) { Ok(()) } else { Err(EKEYREJECTED) }
 }
 
 /// Whether somebody else may have put a socket at `path`, in a directory that anybody could have made.
-fn check_place(path: &Path) -> Result<(), Errno> {
+fn check_dir(path: &Path) -> Result<(), Errno> {
     let euid = rustix::process::geteuid().as_raw();
-    let open_to_all = place::dir_in_tmp(euid);
+    let open_to_all = discovery::dir_in_tmp(euid);
     let Some(dir) = path.parent().filter(|dir| *dir == Path::new(&open_to_all)) else { return Ok(()) };
     let Ok(found) = rustix::fs::lstat(dir) else { return Ok(()) };
     let is_dir = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
-    if place::is_good_dir(is_dir, found.st_uid, found.st_mode, euid) { Ok(()) } else { Err(EKEYREJECTED) }
+    if discovery::is_good_dir(is_dir, found.st_uid, found.st_mode, euid) { Ok(()) } else { Err(EKEYREJECTED) }
 }
 
 /// An answer, and the descriptors beside it.
@@ -97,7 +98,7 @@ pub type Answered = (Reply, Vec<Fd>);
 pub struct Control {
     fd: Fd,
     /// One request at a time: the engine answers in order. The one that was given up on, whose answer may come yet.
-    turn: Lock<Option<Request>>,
+    pending: Lock<Option<Request>>,
     /// What the engine has for each answer.
     limit: Duration,
 }
@@ -110,7 +111,7 @@ impl Control {
 
     /// The same; ETIMEDOUT: it took longer than `limit`, as may all that asks for something new.
     pub fn connect_within(path: &Path, limit: Duration) -> Result<Control, Errno> {
-        check_place(path)?;
+        check_dir(path)?;
         let address = SocketAddrUnix::new(path).map_err(from_os)?;
         let fd =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -126,12 +127,12 @@ impl Control {
             other => other,
         })?;
         check_engine(&fd)?;
-        Ok(Control { fd, turn: Lock::new(None), limit })
+        Ok(Control { fd, pending: Lock::new(None), limit })
     }
 
     /// Over a connected socket.
     pub fn over(fd: Fd) -> Control {
-        Control { fd, turn: Lock::new(None), limit: ANSWER_WITHIN }
+        Control { fd, pending: Lock::new(None), limit: ANSWER_WITHIN }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -145,7 +146,7 @@ impl Control {
     /// Asks and waits for the answer. A refusal becomes its errno; a lost connection ECONNRESET. ETIMEDOUT: no answer within the time that
     /// there is for what is new, or still none to what was asked before.
     pub fn request(&self, request: Request, show: &[BorrowedFd<'_>]) -> Result<Answered, Errno> {
-        let mut pending = self.turn.lock();
+        let mut pending = self.pending.lock();
         let is_patient = !asks_for_something_new(&request);
         if pending.is_some() && !(is_patient || self.has_answer()) {
             return Err(Errno::ETIMEDOUT);

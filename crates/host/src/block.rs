@@ -3,7 +3,7 @@
 use crate::pace::Pace;
 use crate::queue::QueueSet;
 use crate::silence::Silence;
-use crate::socket::Turn;
+use crate::socket::SocketCall;
 use crate::spin::{spin, spin_for};
 use crate::sys;
 use crate::wait::{ParkOn, TakenWaiter, decline_others, ended, interrupted, park, sleep};
@@ -15,7 +15,7 @@ use toe_abi::errno::Errno;
 /// What a socket operation waits for.
 #[derive(Debug)]
 pub struct BlockOn<'a> {
-    pub turn: &'a Turn,
+    pub call: &'a SocketCall,
     /// When to give up, on the clock of [`sys::now`], and with which errno.
     pub deadline: Option<Duration>,
     /// When to give up because the engine says nothing, with the same errno.
@@ -58,7 +58,7 @@ pub fn block_on<T>(
     if let Some(outcome) = attempt()? {
         return Ok(outcome);
     }
-    on.turn.hold()?;
+    on.call.hold()?;
     let found = match on.moved {
         Some(moved) => {
             let had = moved.get();
@@ -69,7 +69,7 @@ pub fn block_on<T>(
     if let Some(outcome) = found {
         return Ok(outcome);
     }
-    let socket = on.turn.socket;
+    let socket = on.call.socket;
     loop {
         let me = TakenWaiter::take();
         socket.add_waiter(&me);
@@ -82,7 +82,7 @@ pub fn block_on<T>(
             return outcome;
         }
         interrupted(on.deadline.is_some())?;
-        if !on.turn.is_on() {
+        if !on.call.is_on() {
             return Err(Errno::EBADF);
         }
         if let Some(outcome) = attempt()? {
@@ -112,7 +112,7 @@ fn parked<T>(
         }
         if let Some(pause) = on.pace.and_then(|pace| pace.coalescing_sleep(sys::now())) {
             let slept = sleep_through(left.map_or(pause, |left| left.min(pause)), waiter, on.on_signal);
-            if !on.turn.is_on() {
+            if !on.call.is_on() {
                 return Err(Errno::EBADF);
             }
             // Twice: what ends the call otherwise than by bytes (the direction is shut, an error) shows only where there are no more.
@@ -124,12 +124,13 @@ fn parked<T>(
             slept?;
             continue;
         }
-        let moved = on.turn.socket.is_moved();
-        let live: Vec<&'static QueueSet> = on.turn.socket.homes().filter(|home| !home.is_dead()).collect();
+        let moved = on.call.socket.is_moved();
+        let live: Vec<&'static QueueSet> =
+            on.call.socket.owner_queues().filter(|owner_queue| !owner_queue.is_dead()).collect();
         let mut outcome = None;
         // Looked for each time: when another thread closes the program's, a copy takes its place.
         let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut twin = on.twin_ready.and_then(|_| on.turn.socket.descriptor()).map(pollfd);
+        let mut twin = on.twin_ready.and_then(|_| on.call.socket.descriptor()).map(pollfd);
         let result = park(
             ParkOn {
                 waiter,
@@ -151,11 +152,11 @@ fn parked<T>(
         if let Some(outcome) = outcome {
             return outcome;
         }
-        if !on.turn.is_on() {
+        if !on.call.is_on() {
             return Err(Errno::EBADF);
         }
         if moved {
-            on.turn.socket.settle()?;
+            on.call.socket.settle()?;
         }
         if let Some(outcome) = attempt()? {
             return Ok(outcome);

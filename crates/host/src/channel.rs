@@ -9,7 +9,7 @@ use crate::leaving::Leaving;
 use crate::lock::Lock;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::session::{Session, into_std};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::direct::Direct;
 use crate::sys::Fd;
 use rustix::fd::RawFd;
@@ -41,7 +41,7 @@ pub(crate) struct SlotUse {
     /// 0: it was never used.
     pub(crate) generation: u16,
     /// `None`: nobody uses the slot.
-    pub(crate) stream: Option<Place>,
+    pub(crate) stream: Option<SlotId>,
     /// `Space` is due but the ring was full.
     pub(crate) owes_space: bool,
 }
@@ -56,7 +56,7 @@ pub struct Channel {
     /// Entries for slots that the engine has not yet told of.
     pub(crate) early: Vec<ChannelEntry>,
     /// Streams with memory that the peer may have read meanwhile.
-    pub(crate) lent: VecDeque<Place>,
+    pub(crate) lent: VecDeque<SlotId>,
     /// Uses of slots whose `Space` found the ring full.
     pub(crate) owing: VecDeque<(u32, u16)>,
     pub(crate) wake_fd: RawFd,
@@ -134,11 +134,11 @@ impl Channel {
     }
 
     /// Those whose bytes go through it.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = Place> {
+    pub(crate) fn streams(&self) -> impl Iterator<Item = SlotId> {
         self.slots.iter().filter_map(|used| used.stream)
     }
 
-    pub(crate) fn stream_of(&self, slot: u32) -> Option<Place> {
+    pub(crate) fn stream_of(&self, slot: u32) -> Option<SlotId> {
         self.slots.get(slot as usize)?.stream
     }
 
@@ -185,7 +185,7 @@ impl Channel {
     pub fn lend(&mut self, direct: &mut Direct) {
         if !direct.lent {
             direct.lent = true;
-            self.lent.push_back(direct.place);
+            self.lent.push_back(direct.slot_id);
         }
     }
 

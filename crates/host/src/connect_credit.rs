@@ -13,7 +13,7 @@ use toe_abi::errno::Errno;
 use toe_base::FlowId;
 
 /// Programs that connect many times a second do so to few places.
-const PLACES: usize = 8;
+const CACHE_ENTRIES: usize = 8;
 /// For so long the engine is not asked again to whom it has said that it does not connect.
 const LEFT_MS: u64 = 500;
 /// For so long after the engine was seen to go round it is taken to do so still.
@@ -21,24 +21,24 @@ const HEARD_MS: u64 = 250;
 
 /// What is known of a few addresses; the newest replaces the oldest.
 #[derive(Debug)]
-struct Places<T> {
-    known: [Option<(SocketAddr, T)>; PLACES],
+struct PeerCache<T> {
+    known: [Option<(SocketAddr, T)>; CACHE_ENTRIES],
     oldest: usize,
 }
 
-impl<T: Copy> Default for Places<T> {
-    fn default() -> Places<T> {
-        Places { known: [None; PLACES], oldest: 0 }
+impl<T: Copy> Default for PeerCache<T> {
+    fn default() -> PeerCache<T> {
+        PeerCache { known: [None; CACHE_ENTRIES], oldest: 0 }
     }
 }
 
-impl<T: Copy> Places<T> {
+impl<T: Copy> PeerCache<T> {
     fn note(&mut self, remote: SocketAddr, what: T) {
         match self.known.iter_mut().flatten().find(|(at, _)| *at == remote) {
             Some((_, known)) => *known = what,
             None => {
                 self.known[self.oldest] = Some((remote, what));
-                self.oldest = (self.oldest + 1) % PLACES;
+                self.oldest = (self.oldest + 1) % CACHE_ENTRIES;
             }
         }
     }
@@ -52,9 +52,9 @@ impl<T: Copy> Places<T> {
 pub struct ConnectCredit {
     ids: Vec<FlowId>,
     /// To whom the engine has connected, with the word as it was before.
-    reached: Places<u32>,
+    reached: PeerCache<u32>,
     /// To whom it does not connect: what it said, with the word as it was before, and until when that is taken as its answer.
-    left: Places<(Errno, u32, u64)>,
+    left: PeerCache<(Errno, u32, u64)>,
     heard: Heard,
 }
 
@@ -151,7 +151,7 @@ mod tests {
     fn the_oldest_places_are_forgotten() {
         let mut credit = ConnectCredit::default();
         credit.give(FlowId::new(1, 0));
-        (0..=PLACES as u16).for_each(|port| credit.note(at(port), 0, HEARD));
+        (0..=CACHE_ENTRIES as u16).for_each(|port| credit.note(at(port), 0, HEARD));
         assert_eq!(credit.take(at(0), 0, HEARD), None);
         assert!(credit.take(at(1), 0, HEARD).is_some());
     }

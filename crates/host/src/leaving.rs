@@ -17,7 +17,7 @@
 //! Part of [`crate::queue`], behind its lock.
 
 use crate::send_memory::SEND_LIMIT_MAX;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::sys;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) const VACATED_MAX: usize = SEND_LIMIT_MAX as usize;
 /// A stream that is to be given back, and cannot be yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Yielding {
-    pub(crate) place: Place,
+    pub(crate) slot_id: SlotId,
     /// How long the engine may take to bring what comes first. `None`: nothing does; there is no memory for what is unread, and it
     /// stays here until it is read or there is some.
     pub(crate) until: Option<Duration>,
@@ -87,7 +87,7 @@ impl Distrusted {
 /// The streams of one channel that are owed bytes.
 #[derive(Debug, Default)]
 pub struct Leaving {
-    pub(crate) streams: Vec<Place>,
+    pub(crate) streams: Vec<SlotId>,
     /// When the first of them has waited long enough, on the clock of [`sys::now`].
     pub(crate) until: Duration,
     /// The peer was late, and nothing has come from it since: it is given no more time.
@@ -99,12 +99,12 @@ impl Leaving {
         self.streams.is_empty()
     }
 
-    pub(crate) fn add(&mut self, place: Place) {
+    pub(crate) fn add(&mut self, slot_id: SlotId) {
         if self.streams.is_empty() {
             self.until = sys::now() + if self.is_late { Duration::ZERO } else { LAST_ENTRY_WITHIN };
         }
-        if !self.streams.contains(&place) {
-            self.streams.push(place);
+        if !self.streams.contains(&slot_id) {
+            self.streams.push(slot_id);
         }
     }
 

@@ -222,7 +222,7 @@ impl Looking {
     }
 
     /// The same of a wait whose peer is known to be at it: however often looks have found nothing.
-    pub fn begin_beside_peer(&mut self, now: Duration) -> Option<LookPlan> {
+    pub fn begin_with_peer(&mut self, now: Duration) -> Option<LookPlan> {
         self.look_for(now, LOOK_FOR_PEER, Latest::load)
     }
 
@@ -353,7 +353,7 @@ mod tests {
         let mut looking = Looking::never();
         for now in [0, 1, 1_000_000, u64::MAX] {
             assert_eq!(looking.begin_at(us(now)), None);
-            assert_eq!(looking.begin_beside_peer(us(now)), None);
+            assert_eq!(looking.begin_with_peer(us(now)), None);
         }
     }
 

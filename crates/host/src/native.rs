@@ -151,7 +151,10 @@ impl Connection {
 
     /// Whether the engine that has it lives.
     pub fn has_engine(&self) -> bool {
-        self.0.socket.home().is_some_and(|home| !home.is_dead() && home.session.alive())
+        self.0
+            .socket
+            .owner_queue()
+            .is_some_and(|owner_queue| !owner_queue.is_dead() && owner_queue.session.alive())
     }
 
     /// As setsockopt.

@@ -46,14 +46,19 @@ fn poll_both(
 ) -> Result<usize, Errno> {
     let deadline = timeout.map(|timeout| sys::now().saturating_add(timeout));
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
-        sockets.iter().for_each(|socket| _ = socket.wait_for_turn());
+        sockets.iter().for_each(|socket| _ = socket.await_connect());
     }
     let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
-    sockets.iter().flat_map(|socket| socket.homes()).for_each(|home| home.session.settle_first());
+    sockets
+        .iter()
+        .flat_map(|socket| socket.owner_queues())
+        .for_each(|owner_queue| owner_queue.session.settle_first());
     let mut ready = mark_settled(fds, sockets);
     if ready == 0
         && is_brief
-        && homes(fds).into_iter().fold(false, |waited, home| waited | home.session.settle())
+        && owner_queues(fds)
+            .into_iter()
+            .fold(false, |waited, owner_queue| waited | owner_queue.session.settle())
     {
         ready = mark_settled(fds, sockets);
     }
@@ -117,9 +122,9 @@ fn mark_settled(fds: &mut [libc::pollfd], sockets: &[&'static Socket]) -> usize 
 
 /// The sockets' part of the answer; returns how many are ready.
 fn mark(fds: &mut [libc::pollfd]) -> usize {
-    for home in homes(fds) {
-        home.drain();
-        home.look();
+    for owner_queue in owner_queues(fds) {
+        owner_queue.drain();
+        owner_queue.look();
     }
     let mut ready = 0;
     for polled in fds.iter_mut() {
@@ -134,16 +139,19 @@ fn mark(fds: &mut [libc::pollfd]) -> usize {
     ready
 }
 
-fn homes(fds: &[libc::pollfd]) -> Vec<&'static QueueSet> {
-    let mut homes: Vec<&'static QueueSet> = Vec::new();
-    let mut add = |home: &'static QueueSet| {
-        if !home.is_dead() && !homes.iter().any(|known| std::ptr::eq(*known, home)) {
-            homes.push(home);
+fn owner_queues(fds: &[libc::pollfd]) -> Vec<&'static QueueSet> {
+    let mut owner_queues: Vec<&'static QueueSet> = Vec::new();
+    let mut add = |owner_queue: &'static QueueSet| {
+        if !owner_queue.is_dead() && !owner_queues.iter().any(|known| std::ptr::eq(*known, owner_queue)) {
+            owner_queues.push(owner_queue);
         }
     };
-    fds.iter().filter_map(|polled| fd_table::get(polled.fd)).flat_map(Socket::homes).for_each(&mut add);
-    fds_epoll(fds).for_each(|set| set.each_home(&mut add));
-    homes
+    fds.iter()
+        .filter_map(|polled| fd_table::get(polled.fd))
+        .flat_map(Socket::owner_queues)
+        .for_each(&mut add);
+    fds_epoll(fds).for_each(|set| set.each_owner_queue(&mut add));
+    owner_queues
 }
 
 /// Whether the kernel has a say in `fd`: anything but a connection or a listener without a twin.
@@ -191,7 +199,7 @@ fn parked(
         let has_moved = moved_sockets(fds).next().is_some() || fds_epoll(fds).any(EpollSet::has_moved);
         let moved = has_moved.then_some(LEFT_TO_OTHERS);
         let until = timeout.into_iter().chain(moved).min();
-        let queues = homes(fds);
+        let queues = owner_queues(fds);
         let mut kernel = for_kernel(fds);
         let on =
             ParkOn { waiter, queues: &queues, fds: &mut kernel, timeout: until, sigmask, cancellable: true };

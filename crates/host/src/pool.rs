@@ -9,16 +9,16 @@ use toe_abi::errno::Errno;
 use toe_base::AnchorHandle;
 
 /// Of the descriptors that a process may have, one in so many may be that of an anchor that is kept open between two uses…
-const KEPT_SHARE: u64 = 32;
+const CACHED_SHARE: u64 = 32;
 
 /// …and so many at most: connections that a program closes before the engine has taken the first of them out of its hands.
-const KEPT_MAX: u64 = 64;
+const CACHED_MAX: u64 = 64;
 
 /// The anchors of a session that are not in use.
 #[derive(Debug)]
 pub struct AnchorPool {
     pub(crate) dir: Fd,
-    pub(crate) kept_max: usize,
+    pub(crate) cached_max: usize,
     pub(crate) stock: Lock<Stock>,
 }
 
@@ -31,7 +31,7 @@ pub struct Stock {
     /// Open already, with the descriptors, of which the engine knows nothing: made for a connection that went elsewhere.
     pub(crate) opened: Vec<(AnchorHandle, OwnCopy)>,
     /// Those of connections that have ended.
-    pub(crate) kept: Vec<Cached>,
+    pub(crate) cached: Vec<Cached>,
     /// Of connections that the engine is about to end.
     pub(crate) ending: Vec<Cached>,
 }
@@ -54,8 +54,8 @@ impl Cached {
 impl AnchorPool {
     /// `dir`: the directory that the engine has given this session.
     pub fn new(dir: Fd) -> AnchorPool {
-        let kept_max = (sys::descriptors_max() / KEPT_SHARE).min(KEPT_MAX) as usize;
-        AnchorPool { dir, kept_max, stock: Lock::new(Stock::default()) }
+        let cached_max = (sys::descriptors_max() / CACHED_SHARE).min(CACHED_MAX) as usize;
+        AnchorPool { dir, cached_max, stock: Lock::new(Stock::default()) }
     }
 
     /// This anchor of the session stands for nothing, and nobody else has it open ([`Completion::AnchorFree`]).
@@ -64,14 +64,14 @@ impl AnchorPool {
     pub fn put(&self, handle: AnchorHandle) {
         let mut stock = self.stock.lock();
         match stock.take_ending(handle) {
-            Some(kept) => stock.kept.push(kept),
+            Some(cached) => stock.cached.push(cached),
             None => stock.free.push(handle),
         }
     }
 
     /// What was kept of this anchor: another process may have it, too, and then only closes count.
     pub(crate) fn take_ending(&self, handle: AnchorHandle) -> Option<OwnCopy> {
-        self.stock.lock().take_ending(handle).map(|kept| kept.copy)
+        self.stock.lock().take_ending(handle).map(|cached| cached.copy)
     }
 
     /// A descriptor for a native socket that is neither connected nor listening yet: the lowest free number.
@@ -88,7 +88,7 @@ impl AnchorPool {
 impl Stock {
     pub(crate) fn put_open(&mut self, handle: AnchorHandle, copy: OwnCopy, is_used: bool) {
         if is_used {
-            self.kept.push(Cached::new(handle, copy));
+            self.cached.push(Cached::new(handle, copy));
         } else {
             self.opened.push((handle, copy));
         }
@@ -99,8 +99,8 @@ impl Stock {
         Some(self.ending.swap_remove(at))
     }
 
-    pub(crate) fn take_kept(&mut self) -> Option<Cached> {
+    pub(crate) fn take_cached(&mut self) -> Option<Cached> {
         let children = crate::process::image().children;
-        self.kept.pop_if(|kept| kept.children == children)
+        self.cached.pop_if(|cached| cached.children == children)
     }
 }

@@ -4,7 +4,7 @@
 use crate::channel::Channel;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::session::Session;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use std::collections::VecDeque;
 use toe_abi::command::FlowInfo;
 use toe_abi::entry::{Command, Send};
@@ -30,7 +30,7 @@ pub struct QueueIo {
     /// Commands for which there was no room, in order.
     pub(crate) deferred: VecDeque<Command>,
     /// Streams with credit for which there was no room.
-    pub(crate) owing: Vec<Place>,
+    pub(crate) owing: Vec<SlotId>,
     /// Where the stream that sends makes its TLS records.
     pub(crate) records: Vec<u8>,
 }

@@ -17,7 +17,7 @@ const ASKED: [i16; 3] = [
     libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,
     libc::POLLPRI,
 ];
-const TOLD: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+const REPORTED: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
 
 /// As ppoll(2), for `polled` of which the first `own` entries are the library's and the others those of a call, which are told of
 /// exactly. EINVAL: the call's alone are more than Linux takes. May also end within [`STUCK`] when nothing has come.
@@ -41,7 +41,7 @@ pub fn sleep(
         Ok(found) if found > 0 => {}
         outcome => return outcome,
     }
-    polled.iter_mut().for_each(|entry| entry.revents = sets.told_of(entry));
+    polled.iter_mut().for_each(|entry| entry.revents = sets.reported(entry));
     // Where even that is refused, what select has told stays.
     let _ = sys::ppoll(&mut polled[own..], Some(Duration::ZERO), None);
     match polled.iter().filter(|entry| entry.revents != 0).count() {
@@ -74,10 +74,10 @@ impl Sets {
         Sets(sets)
     }
 
-    fn told_of(&self, entry: &libc::pollfd) -> i16 {
+    fn reported(&self, entry: &libc::pollfd) -> i16 {
         let Ok(fd) = usize::try_from(entry.fd) else { return 0 };
         let is_in = |set: &Vec<usize>| set[fd / BITS] & 1 << (fd % BITS) != 0;
-        self.0.iter().zip(TOLD).filter(|(set, _)| is_in(set)).fold(0, |told, (_, bit)| told | bit)
+        self.0.iter().zip(REPORTED).filter(|(set, _)| is_in(set)).fold(0, |revents, (_, bit)| revents | bit)
     }
 }
 

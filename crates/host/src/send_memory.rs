@@ -41,30 +41,30 @@ const DRAINING_IN_CHANNEL_MAX: usize = 16;
 const BULK: u32 = 64 << 10;
 
 /// Orders of the blocks that a queue set keeps for reuse: 4 KiB … 64 KiB.
-const KEPT_ORDERS: std::ops::RangeInclusive<u8> = 12..=16;
+const CACHED_ORDERS: std::ops::RangeInclusive<u8> = 12..=16;
 /// Blocks of each order that it keeps.
-const KEPT_BLOCKS: usize = 16;
+const CACHED_BLOCKS: usize = 16;
 
 /// Access to the session's send part, or to a channel's data part, with some blocks at hand.
 #[derive(Debug)]
 pub struct Blocks {
     arena: Arc<Lock<Arena>>,
-    kept: [Vec<Block>; 5],
+    cached: [Vec<Block>; 5],
 }
 
 impl Blocks {
     pub fn new(arena: Arc<Lock<Arena>>) -> Blocks {
-        Blocks { arena, kept: std::array::from_fn(|_| Vec::with_capacity(KEPT_BLOCKS)) }
+        Blocks { arena, cached: std::array::from_fn(|_| Vec::with_capacity(CACHED_BLOCKS)) }
     }
 
     fn shelf(order: u8) -> Option<usize> {
-        KEPT_ORDERS.contains(&order).then(|| usize::from(order - KEPT_ORDERS.start()))
+        CACHED_ORDERS.contains(&order).then(|| usize::from(order - CACHED_ORDERS.start()))
     }
 
     /// A block of about `bytes`; less when memory is short, `None` when there is none.
     fn take(&mut self, bytes: u32) -> Option<Block> {
         let order = Arena::order_for(bytes)?;
-        if let Some(block) = Self::shelf(order).and_then(|shelf| self.kept[shelf].pop()) {
+        if let Some(block) = Self::shelf(order).and_then(|shelf| self.cached[shelf].pop()) {
             return Some(block);
         }
         let mut arena = self.arena.lock();
@@ -76,7 +76,7 @@ impl Blocks {
             bytes /= 2;
         }
         drop(arena);
-        self.kept.iter_mut().find_map(Vec::pop)
+        self.cached.iter_mut().find_map(Vec::pop)
     }
 
     /// One for all of so many bytes, for a while. `None`: there is none, or they are none, or more than any window has.
@@ -87,7 +87,7 @@ impl Blocks {
 
     pub fn give_back(&mut self, block: Block) {
         match Self::shelf(block.order()) {
-            Some(shelf) if self.kept[shelf].len() < KEPT_BLOCKS => self.kept[shelf].push(block),
+            Some(shelf) if self.cached[shelf].len() < CACHED_BLOCKS => self.cached[shelf].push(block),
             _ => self.arena.lock().free(block),
         }
     }
@@ -101,7 +101,7 @@ impl Blocks {
     /// Whether a socket that found no memory would find some now.
     pub fn available(&self) -> bool {
         let arena = self.arena.lock();
-        arena.used() < arena.capacity() || self.kept.iter().any(|shelf| !shelf.is_empty())
+        arena.used() < arena.capacity() || self.cached.iter().any(|shelf| !shelf.is_empty())
     }
 }
 
@@ -372,7 +372,7 @@ mod tests {
             memory.release(&mut blocks, read);
             unread -= read;
         }
-        assert_eq!((memory.outstanding(), blocks.arena.lock().used()), (0, blocks.kept_bytes()));
+        assert_eq!((memory.outstanding(), blocks.arena.lock().used()), (0, blocks.cached_bytes()));
     }
 
     impl SendMemory {
@@ -382,8 +382,8 @@ mod tests {
     }
 
     impl Blocks {
-        fn kept_bytes(&self) -> u64 {
-            self.kept.iter().flatten().map(|block| u64::from(block.len())).sum()
+        fn cached_bytes(&self) -> u64 {
+            self.cached.iter().flatten().map(|block| u64::from(block.len())).sum()
         }
     }
 

@@ -101,8 +101,8 @@ fn tell(set: &'static EpollSet) {
 /// Whom the kernel would tell of `fd`; id 0: nobody.
 fn owner_of(fd: RawFd) -> Owner {
     let mut owner = Owner::default();
-    let place = (&raw mut owner).expose_provenance() as libc::c_long;
-    match sys::fcntl(fd, F_GETOWN_EX, place) {
+    let pointer = (&raw mut owner).expose_provenance() as libc::c_long;
+    match sys::fcntl(fd, F_GETOWN_EX, pointer) {
         Ok(_) => owner,
         Err(_) => Owner::default(),
     }

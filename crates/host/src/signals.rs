@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, c
 const SIGNALS: usize = 64;
 /// The first of the real-time signals: each of them counts, also when one of its number waits already (signal(7)).
 const REAL_TIME: usize = 32;
-/// Of [`Kept::interrupted`]: a signal has come.
+/// Of [`DeferredSignals::interrupted`]: a signal has come.
 const CAME: u32 = 1;
 /// One has come whose handler has no SA_RESTART.
 const ENDS: u32 = 2;
@@ -43,7 +43,7 @@ type Infos = [Info; SIGNALS];
 
 /// What one thread keeps.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct DeferredSignals {
     /// How deep the thread is inside the library.
     depth: Cell<u32>,
     /// A bit for each signal that is kept.
@@ -64,9 +64,9 @@ pub(crate) struct Kept {
     mask: Cell<Option<u64>>,
 }
 
-impl Kept {
-    pub(crate) const fn new() -> Kept {
-        Kept {
+impl DeferredSignals {
+    pub(crate) const fn new() -> DeferredSignals {
+        DeferredSignals {
             depth: Cell::new(0),
             pending: AtomicU64::new(0),
             ends: AtomicBool::new(false),
@@ -79,8 +79,8 @@ impl Kept {
         }
     }
 
-    /// What is kept, as [`Kept::interrupted`] has it.
-    fn kept_ends(&self) -> u32 {
+    /// What is kept, as [`DeferredSignals::interrupted`] has it.
+    fn deferred_ends(&self) -> u32 {
         match self.pending.load(Ordering::Relaxed) {
             0 => 0,
             _ if self.ends.load(Ordering::Relaxed) => CAME | ENDS,
@@ -117,7 +117,7 @@ impl Kept {
     }
 }
 
-/// Of this thread's [`Kept::make_room`].
+/// Of this thread's [`DeferredSignals::make_room`].
 fn unmap(infos: *mut Infos) {
     if !infos.is_null() {
         // SAFETY: needed to give the memory back. It is what was mapped, and only this thread knew of it.
@@ -126,7 +126,7 @@ fn unmap(infos: *mut Infos) {
 }
 
 #[inline]
-fn with_kept<R>(f: impl FnOnce(&Kept) -> R) -> R {
+fn with_deferred<R>(f: impl FnOnce(&DeferredSignals) -> R) -> R {
     thread::with(|thread| f(&thread.signals))
 }
 
@@ -145,8 +145,8 @@ impl Inside {
         if let Some(set) = inside.thread().asynchronous.get() {
             inside.unwinds_by = cancel::defer(set);
         }
-        let kept = &inside.thread().signals;
-        kept.depth.set(kept.depth.get() + 1);
+        let deferred = &inside.thread().signals;
+        deferred.depth.set(deferred.depth.get() + 1);
         // A handler runs on this thread: the order of the instructions is all that counts.
         compiler_fence(Ordering::SeqCst);
         inside
@@ -176,11 +176,11 @@ impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
-        let kept = &self.thread().signals;
-        kept.depth.set(kept.depth.get().saturating_sub(1));
+        let deferred = &self.thread().signals;
+        deferred.depth.set(deferred.depth.get().saturating_sub(1));
         compiler_fence(Ordering::SeqCst);
-        if kept.depth.get() == 0 && kept.pending.load(Ordering::Relaxed) != 0 {
-            send_again(kept);
+        if deferred.depth.get() == 0 && deferred.pending.load(Ordering::Relaxed) != 0 {
+            send_again(deferred);
         }
         if let Some(set) = self.unwinds_by {
             cancel::let_unwind(set);
@@ -193,31 +193,31 @@ impl Drop for Inside {
 /// Linux, where the thread would have been in its system call all the time. A call that has not begun by then does not
 /// wait, but ends with EINTR. Who called must not sleep again before the handler has run.
 pub fn asleep<R>(mask: Option<u64>, sleep: impl FnOnce() -> R) -> (R, bool) {
-    let (depth, sleeping, interrupted) = with_kept(|kept| {
-        let interrupted = kept.interrupted.swap(0, Ordering::Relaxed);
+    let (depth, sleeping, interrupted) = with_deferred(|deferred| {
+        let interrupted = deferred.interrupted.swap(0, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        let before = (kept.depth.get(), kept.sleeping.replace(true), interrupted);
+        let before = (deferred.depth.get(), deferred.sleeping.replace(true), interrupted);
         compiler_fence(Ordering::SeqCst);
         // For the handlers that cannot be kept.
-        kept.depth.set(0);
+        deferred.depth.set(0);
         compiler_fence(Ordering::SeqCst);
-        kept.interrupted.fetch_or(kept.kept_ends(), Ordering::Relaxed);
+        deferred.interrupted.fetch_or(deferred.deferred_ends(), Ordering::Relaxed);
         before
     });
     let result = sleep();
     compiler_fence(Ordering::SeqCst);
-    let was_interrupted = with_kept(|kept| {
-        kept.depth.set(depth);
+    let was_interrupted = with_deferred(|deferred| {
+        deferred.depth.set(depth);
         compiler_fence(Ordering::SeqCst);
-        kept.sleeping.set(sleeping);
+        deferred.sleeping.set(sleeping);
         compiler_fence(Ordering::SeqCst);
-        kept.ended_by.set(kept.interrupted.swap(interrupted, Ordering::Relaxed));
-        let was_interrupted = kept.ended_by.get() != 0;
-        if kept.pending.load(Ordering::Relaxed) != 0 {
-            kept.mask.set(mask);
+        deferred.ended_by.set(deferred.interrupted.swap(interrupted, Ordering::Relaxed));
+        let was_interrupted = deferred.ended_by.get() != 0;
+        if deferred.pending.load(Ordering::Relaxed) != 0 {
+            deferred.mask.set(mask);
             if depth == 0 {
                 // Of a thread that was not inside before: it will not leave either.
-                send_again(kept);
+                send_again(deferred);
             }
         }
         was_interrupted
@@ -229,15 +229,15 @@ pub fn asleep<R>(mask: Option<u64>, sleep: impl FnOnce() -> R) -> (R, bool) {
 /// that would be missed if one of them did not return. It may not end the thread: where that can be, the call ends and begins
 /// anew ([`crate::errno::ERESTART`]).
 pub fn let_handlers_run() {
-    with_kept(|kept| {
-        if kept.pending.load(Ordering::Relaxed) == 0 {
+    with_deferred(|deferred| {
+        if deferred.pending.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let depth = kept.depth.replace(0);
+        let depth = deferred.depth.replace(0);
         compiler_fence(Ordering::SeqCst);
-        send_again(kept);
+        send_again(deferred);
         compiler_fence(Ordering::SeqCst);
-        kept.depth.set(depth);
+        deferred.depth.set(depth);
     });
 }
 
@@ -246,7 +246,7 @@ pub fn let_handlers_run() {
 /// # Safety
 /// As the call asks of its arguments.
 pub unsafe fn wait_call(number: std::ffi::c_long, args: [usize; 6]) -> isize {
-    let flag = with_kept(|kept| kept.sleeping.get().then_some(kept.interrupted.as_ptr()));
+    let flag = with_deferred(|deferred| deferred.sleeping.get().then_some(deferred.interrupted.as_ptr()));
     match flag {
         // SAFETY: the flag is this thread's own and lives as long as the thread; the rest is the caller's promise.
         Some(flag) => unsafe { sleep::call(flag, number, &args) },
@@ -266,28 +266,28 @@ pub struct Handler {
 impl Handler {
     /// What the program has installed is about to run; `restarts`: with SA_RESTART.
     pub fn begin(restarts: bool) -> Handler {
-        with_kept(|kept| {
-            let was_sleeping = kept.sleeping.replace(false);
+        with_deferred(|deferred| {
+            let was_sleeping = deferred.sleeping.replace(false);
             if was_sleeping {
-                kept.interrupted.fetch_or(came(restarts), Ordering::Relaxed);
+                deferred.interrupted.fetch_or(came(restarts), Ordering::Relaxed);
             }
-            let (ended_by, blocked) = (kept.ended_by.get(), kept.blocked.load(Ordering::Relaxed));
+            let (ended_by, blocked) = (deferred.ended_by.get(), deferred.blocked.load(Ordering::Relaxed));
             Handler { was_sleeping, ended_by, blocked }
         })
     }
 
     /// It has returned, to a context with this signal mask. Not by a drop: one that jumps out of the sleep leaves the thread awake.
     pub fn end(self, mask: &mut u64) {
-        with_kept(|kept| {
-            kept.sleeping.set(self.was_sleeping);
-            kept.ended_by.set(self.ended_by);
-            let blocked = kept.blocked.load(Ordering::Relaxed);
+        with_deferred(|deferred| {
+            deferred.sleeping.set(self.was_sleeping);
+            deferred.ended_by.set(self.ended_by);
+            let blocked = deferred.blocked.load(Ordering::Relaxed);
             *mask = *mask & !(self.blocked & !blocked) | blocked;
         });
     }
 }
 
-/// As [`Kept::interrupted`] has it.
+/// As [`DeferredSignals::interrupted`] has it.
 fn came(restarts: bool) -> u32 {
     if restarts { CAME } else { CAME | ENDS }
 }
@@ -304,18 +304,18 @@ pub unsafe fn end_sleep(context: *mut std::ffi::c_void) {
 /// Whether a call that a signal has ended just now is restarted: all handlers of what has come have SA_RESTART. `None`: it
 /// was none that was told of here.
 pub fn all_restart() -> Option<bool> {
-    let came = with_kept(|kept| kept.ended_by.get() | kept.kept_ends());
+    let came = with_deferred(|deferred| deferred.ended_by.get() | deferred.deferred_ends());
     (came != 0).then_some(came & ENDS == 0)
 }
 
 /// Whether a signal has come since the thread is inside whose handler has yet to run.
-pub fn is_any_kept() -> bool {
-    with_kept(|kept| kept.pending.load(Ordering::Relaxed) != 0)
+pub fn is_any_deferred() -> bool {
+    with_deferred(|deferred| deferred.pending.load(Ordering::Relaxed) != 0)
 }
 
 /// How a call ends that has kept one, and would wait: as Linux ends it, or, where that restarts it, so that the switch layer does.
 pub fn interruption() -> toe_abi::errno::Errno {
-    match with_kept(Kept::kept_ends) & ENDS {
+    match with_deferred(DeferredSignals::deferred_ends) & ENDS {
         0 => crate::errno::ERESTART,
         _ => toe_abi::errno::Errno::EINTR,
     }
@@ -323,7 +323,7 @@ pub fn interruption() -> toe_abi::errno::Errno {
 
 /// Whether the thread is in a call of the switch layer's and nowhere deeper: who has made it can begin it anew.
 pub fn is_in_a_call() -> bool {
-    with_kept(|kept| kept.depth.get() == 1)
+    with_deferred(|deferred| deferred.depth.get() == 1)
 }
 
 /// A signal that has come, as a handler learns of it.
@@ -344,38 +344,38 @@ pub fn held_back(came_now: Came<'_>) -> bool {
     if !(1..=SIGNALS).contains(&signal) {
         return false;
     }
-    with_kept(|kept| {
+    with_deferred(|deferred| {
         // Where it could not be sent again it is not kept.
-        let is_inside = kept.depth.get() > 0 || kept.sleeping.get();
+        let is_inside = deferred.depth.get() > 0 || deferred.sleeping.get();
         if !is_inside || crate::sys::is_filtered() {
             return false;
         }
-        let infos = kept.make_room();
+        let infos = deferred.make_room();
         if infos.is_null() {
             return false;
         }
         let bit = 1 << (signal - 1);
         if signal >= REAL_TIME && *mask & bit == 0 {
-            kept.blocked.fetch_or(bit, Ordering::Relaxed);
+            deferred.blocked.fetch_or(bit, Ordering::Relaxed);
         }
         // Also what another handler has blocked that has interrupted this one.
-        *mask |= kept.blocked.load(Ordering::Relaxed);
-        if kept.pending.load(Ordering::Relaxed) & bit == 0 {
+        *mask |= deferred.blocked.load(Ordering::Relaxed);
+        if deferred.pending.load(Ordering::Relaxed) & bit == 0 {
             // SAFETY: needed because a handler writes what its own thread reads later. The entry belongs to this thread;
             // while the bit is clear nothing else refers to it, and a second handler for the same signal cannot run in
             // between but as a whole, with the same right.
             unsafe { (*infos)[signal - 1] = *info };
             compiler_fence(Ordering::SeqCst);
-            kept.pending.fetch_or(bit, Ordering::Relaxed);
+            deferred.pending.fetch_or(bit, Ordering::Relaxed);
         } else if signal >= REAL_TIME {
             // With SA_NODEFER: the kernel keeps it from here on.
             sys::queue_signal(signal, info);
         }
         if !restarts {
-            kept.ends.store(true, Ordering::Relaxed);
+            deferred.ends.store(true, Ordering::Relaxed);
         }
-        if kept.sleeping.get() {
-            kept.interrupted.fetch_or(came(restarts), Ordering::Relaxed);
+        if deferred.sleeping.get() {
+            deferred.interrupted.fetch_or(came(restarts), Ordering::Relaxed);
         }
         true
     })
@@ -387,8 +387,8 @@ pub fn held_back(came_now: Came<'_>) -> bool {
 /// A handler may end the thread, which unwinds this frame and those below: they run nothing then, and are interrupted in a call
 /// ([`sleep::let_in`]).
 #[cold]
-fn send_again(kept: &Kept) {
-    let infos = kept.infos.load(Ordering::Relaxed);
+fn send_again(deferred: &DeferredSignals) {
+    let infos = deferred.infos.load(Ordering::Relaxed);
     if infos.is_null() {
         return;
     }
@@ -396,21 +396,21 @@ fn send_again(kept: &Kept) {
     // All of it is the kernel's again before the first handler runs, which may jump away, or fork.
     let before = sys::block_signals();
     loop {
-        let pending = kept.pending.load(Ordering::Relaxed);
+        let pending = deferred.pending.load(Ordering::Relaxed);
         if pending == 0 {
             break;
         }
         let at = pending.trailing_zeros() as usize;
         // SAFETY: as in `held_back`; the bit is set, so the entry is written.
         sys::queue_signal(at + 1, unsafe { &(*infos)[at] });
-        kept.pending.fetch_and(!(1 << at), Ordering::Relaxed);
+        deferred.pending.fetch_and(!(1 << at), Ordering::Relaxed);
     }
     if !thread::must_give_back() {
-        kept.give_back();
+        deferred.give_back();
     }
-    kept.ends.store(false, Ordering::Relaxed);
-    sys::set_signal_mask(before & !kept.blocked.swap(0, Ordering::Relaxed));
-    if let Some(mask) = kept.mask.take() {
+    deferred.ends.store(false, Ordering::Relaxed);
+    sys::set_signal_mask(before & !deferred.blocked.swap(0, Ordering::Relaxed));
+    if let Some(mask) = deferred.mask.take() {
         sys::let_signals_in(mask);
     }
     sys::set_errno(errno);
@@ -424,10 +424,10 @@ pub fn before_fork() {
 /// After a fork, in the parent or in the `child`: there nothing is kept, as signals that wait are not inherited.
 pub fn after_fork(child: bool) {
     if child {
-        with_kept(|kept| {
-            kept.pending.store(0, Ordering::Relaxed);
-            kept.ends.store(false, Ordering::Relaxed);
-            let blocked = kept.blocked.swap(0, Ordering::Relaxed);
+        with_deferred(|deferred| {
+            deferred.pending.store(0, Ordering::Relaxed);
+            deferred.ends.store(false, Ordering::Relaxed);
+            let blocked = deferred.blocked.swap(0, Ordering::Relaxed);
             if blocked != 0 {
                 sys::set_signal_mask(sys::block_signals() & !blocked);
             }
@@ -499,12 +499,12 @@ mod tests {
         let mut below = 0;
         assert!(held_back(Came { signal: 10, info: &info, restarts: true, mask: &mut below }));
         assert_eq!(below, bit);
-        with_kept(|kept| {
+        with_deferred(|deferred| {
             let handler = Handler::begin(true);
-            assert_eq!(kept.blocked.swap(0, Ordering::Relaxed), bit);
+            assert_eq!(deferred.blocked.swap(0, Ordering::Relaxed), bit);
             handler.end(&mut mask);
             assert_eq!(mask, 5, "sent again by a handler");
-            kept.pending.store(0, Ordering::Relaxed);
+            deferred.pending.store(0, Ordering::Relaxed);
         });
         let mut by_the_program = bit;
         assert!(held_back(Came {
@@ -513,9 +513,9 @@ mod tests {
             restarts: true,
             mask: &mut by_the_program
         }));
-        with_kept(|kept| {
-            assert_eq!(kept.blocked.load(Ordering::Relaxed), 0, "not to be let in");
-            kept.pending.store(0, Ordering::Relaxed);
+        with_deferred(|deferred| {
+            assert_eq!(deferred.blocked.load(Ordering::Relaxed), 0, "not to be let in");
+            deferred.pending.store(0, Ordering::Relaxed);
         });
         drop(inside);
     }
@@ -527,12 +527,12 @@ mod tests {
         let inside = Inside::enter();
         let deeper = Inside::enter();
         assert!(comes(10, &info) && comes(10, &[8; 16]));
-        with_kept(|kept| {
-            assert_eq!(kept.pending.load(Ordering::Relaxed), 1 << 9);
+        with_deferred(|deferred| {
+            assert_eq!(deferred.pending.load(Ordering::Relaxed), 1 << 9);
             // SAFETY: this thread is in no handler.
-            let first = unsafe { (*kept.infos.load(Ordering::Relaxed))[9] };
+            let first = unsafe { (*deferred.infos.load(Ordering::Relaxed))[9] };
             assert_eq!(first, info, "the first one counts, as in the kernel");
-            kept.pending.store(0, Ordering::Relaxed);
+            deferred.pending.store(0, Ordering::Relaxed);
         });
         drop(deeper);
         assert!(!comes(0, &info) && !comes(65, &info));
@@ -546,11 +546,11 @@ mod tests {
             is_kept
         });
         assert_eq!(in_handler, (false, true), "a handler that could not wait is outside");
-        with_kept(|kept| {
-            assert_eq!(kept.depth.get(), 1);
-            kept.pending.store(0, Ordering::Relaxed);
+        with_deferred(|deferred| {
+            assert_eq!(deferred.depth.get(), 1);
+            deferred.pending.store(0, Ordering::Relaxed);
         });
         drop(inside);
-        with_kept(|kept| assert_eq!(kept.depth.get(), 0));
+        with_deferred(|deferred| assert_eq!(deferred.depth.get(), 0));
     }
 }

@@ -56,11 +56,9 @@ pub fn spin_for<T>(
 }
 
 /// The same for a wait whose peer is in the middle of something with it: longer, and however often it was in vain.
-pub fn spin_beside_peer<T>(
-    attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
-) -> Result<Option<T>, Errno> {
+pub fn spin_with_peer<T>(attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
     let now = sys::now();
-    let look = with_looking(|looking| looking.begin_beside_peer(now));
+    let look = with_looking(|looking| looking.begin_with_peer(now));
     look.map_or(Ok(None), |look| look_as(look, now, || false, attempt))
 }
 

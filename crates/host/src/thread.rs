@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 #[derive(Debug)]
 pub(crate) struct Thread {
-    pub signals: signals::Kept,
+    pub signals: signals::DeferredSignals,
     pub cancel: Cell<cancel::Registered>,
     pub looking: Cell<Looking>,
     /// For its next wait.
@@ -22,7 +22,7 @@ pub(crate) struct Thread {
 thread_local! {
     static THREAD: Thread = const {
         Thread {
-            signals: signals::Kept::new(),
+            signals: signals::DeferredSignals::new(),
             cancel: Cell::new(cancel::Registered::Not),
             looking: Cell::new(Looking::new()),
             waiter: Cell::new(None),

@@ -15,7 +15,7 @@ use crate::errno::ERESTART;
 use crate::queue::QueueSet;
 use crate::queue::sets;
 use crate::session::Session;
-pub use crate::spin::{spin, spin_beside_peer, yield_no_more};
+pub use crate::spin::{spin, spin_with_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::waiter::{self, KICKED, PARKED, RUNNING, STUCK, Waiter};
 use crate::{cancel, select, signals, sys, thread};
@@ -49,8 +49,9 @@ impl Drop for TakenWaiter {
 impl TakenWaiter {
     /// One that this thread does not wait with.
     pub fn take() -> TakenWaiter {
-        let (kept, thread) = thread::with(|thread| (thread.waiter.take(), std::ptr::from_ref(thread).addr()));
-        let waiter = kept.unwrap_or_else(waiter::spare);
+        let (cached, thread) =
+            thread::with(|thread| (thread.waiter.take(), std::ptr::from_ref(thread).addr()));
+        let waiter = cached.unwrap_or_else(waiter::spare);
         waiter.open();
         waiter.thread.store(thread, Ordering::Relaxed);
         waiter.state.store(RUNNING, Ordering::SeqCst);
@@ -58,7 +59,7 @@ impl TakenWaiter {
     }
 }
 
-/// `me` leads none of the queue sets whose heir it is but those of `queues`: its socket may have another home since it was woken.
+/// `me` leads none of the queue sets whose heir it is but those of `queues`: its socket may have another owner queue since it was woken.
 pub(crate) fn decline_others(me: &'static Waiter, queues: &[&'static QueueSet]) {
     if me.was_heir.swap(false, Ordering::SeqCst) {
         let parks_on = |queue: &QueueSet| queues.iter().any(|q| std::ptr::eq(*q, queue) && !q.is_dead());

@@ -19,8 +19,8 @@ fn keep(engine: &Engine, c: Connection) -> AnchorHandle {
     let (flow, fd) = (c.flow, c.fd);
     close(c);
     let (_, command, _) = engine.command();
-    let Command::CloseKept { flow: closed, anchor, abort: false } = command else {
-        panic!("{command:?} is no CloseKept")
+    let Command::CloseRetained { flow: closed, anchor, abort: false } = command else {
+        panic!("{command:?} is no CloseRetained")
     };
     assert_eq!(closed, flow);
     let [(open, kept)] = engine.open_anchors()[..] else { panic!("{:?}", engine.open_anchors()) };

@@ -73,7 +73,7 @@ fn who_is_about_to_sleep_is_woken_by_a_channel_that_comes_into_use_just_then() {
     let c = engine.connected();
     let mut peer = Peer::new(&engine, &c);
     peer.tell_only(&engine, &c);
-    assert!(!c.socket.home().expect("a queue set").arm(), "nothing is to be retried");
+    assert!(!c.socket.owner_queue().expect("a queue set").arm(), "nothing is to be retried");
     assert!(peer.end.push(ChannelEntry::Begin { slot: SLOT, generation: GENERATION, after: 0 }).is_ok());
     assert!(peer.end.wake_peer(), "it sleeps");
 }

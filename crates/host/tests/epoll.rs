@@ -384,7 +384,7 @@ fn take_away(engine: &Engine, c: &Connection) {
         written: 0,
     }]);
     engine.write_info(flow, "10.0.0.1:1".parse().expect("an address"), "10.0.0.2:2".parse().expect("one"));
-    let moved = c.socket.home().expect("its queue set");
+    let moved = c.socket.owner_queue().expect("its queue set");
     engine.post(usize::from(moved.index), Completion::Moved { flow: c.flow });
 }
 

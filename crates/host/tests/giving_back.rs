@@ -154,7 +154,7 @@ fn who_comes_while_another_thread_claims_a_connection_finds_it() {
     std::thread::scope(|scope| {
         let claims = scope.spawn(|| c.recv_with(1, RecvFlags { peek: true, ..Default::default() }));
         until(|| (engine.claims_left() < 200).then_some(()));
-        assert_eq!(c.socket.told_unread(), Some(4));
+        assert_eq!(c.socket.inq_unread(), Some(4));
         assert_eq!(claims.join().expect("no panic"), Ok(b"m".to_vec()));
     });
 }

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use toe_abi::place;
+use toe_abi::discovery;
 use toe_abi::report::{SocketReport, SocketsReport, StatusReport};
 
 /// Lines of an engine's log that explain why it did not start.
@@ -119,10 +119,10 @@ impl Engine {
     pub fn native(&self, lab: &Lab, cpus: Option<&str>, program: impl AsRef<Path>) -> Command {
         let mut command = lab.command(Spot { side: self.side, cpus }, program);
         let xdg = std::env::var("XDG_RUNTIME_DIR").ok();
-        let dirs = place::search_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
-        let mut sockets = dirs.iter().map(|dir| place::socket_path(dir, &self.name));
+        let dirs = discovery::search_dirs(rustix::process::geteuid().as_raw(), xdg.as_deref());
+        let mut sockets = dirs.iter().map(|dir| discovery::socket_path(dir, &self.name));
         if let Some(socket) = sockets.find(|socket| Path::new(socket).exists()) {
-            command.env(place::ENGINE_VARIABLE, socket);
+            command.env(discovery::ENGINE_VARIABLE, socket);
         }
         // It may point at another build of the library.
         command.env_remove("LD_LIBRARY_PATH");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use toe_base::limits::FRAME_MAX;
 use toe_wire::link::TxOffload;
 
-use crate::place;
+use crate::alignment;
 use crate::port::{PortCounter, PortCounters};
 use crate::virtio_net;
 
@@ -62,7 +62,7 @@ impl TxQueue {
     pub(crate) fn new() -> TxQueue {
         let buffer = vec![0; BATCH_BYTES].into_boxed_slice();
         TxQueue {
-            first: place::first(&buffer),
+            first: alignment::first(&buffer),
             buffer,
             packets: Vec::with_capacity(BATCH_MAX),
             sent: 0,
@@ -71,34 +71,34 @@ impl TxQueue {
         }
     }
 
-    fn next_place(&self, frame_len: usize) -> Option<Range<usize>> {
-        let start = self.packets.last().map_or(self.first, |last| place::next(self.first, last.end));
+    fn next_range(&self, frame_len: usize) -> Option<Range<usize>> {
+        let start = self.packets.last().map_or(self.first, |last| alignment::next(self.first, last.end));
         let end = start + virtio_net::HEADER_LEN + frame_len;
         let fits = frame_len <= FRAME_MAX && self.packets.len() < BATCH_MAX && end <= self.buffer.len();
         fits.then_some(start..end)
     }
 
     pub(crate) fn has_room(&self, frame_len: usize) -> bool {
-        self.next_place(frame_len).is_some()
+        self.next_range(frame_len).is_some()
     }
 
     /// Room for a frame, its virtio-net header kept free in front of it.
     pub(crate) fn frame(&mut self, len: usize) -> Option<&mut [u8]> {
-        let place = self.next_place(len)?;
-        self.open = Some(place.clone());
-        Some(&mut self.buffer[place.start + virtio_net::HEADER_LEN..place.end])
+        let range = self.next_range(len)?;
+        self.open = Some(range.clone());
+        Some(&mut self.buffer[range.start + virtio_net::HEADER_LEN..range.end])
     }
 
     /// Queues the frame that [`TxQueue::frame`] gave out last.
     pub(crate) fn commit(&mut self, offload: TxOffload, counters: &mut PortCounters) {
-        let Some(place) = self.open.take() else { return };
-        let frame_len = place.len() - virtio_net::HEADER_LEN;
+        let Some(range) = self.open.take() else { return };
+        let frame_len = range.len() - virtio_net::HEADER_LEN;
         let Some(header) = virtio_net::encode(offload, frame_len) else {
             counters.add(PortCounter::TxDroppedError, 1);
             return;
         };
-        self.buffer[place.start..place.start + virtio_net::HEADER_LEN].copy_from_slice(&header);
-        self.packets.push(place);
+        self.buffer[range.start..range.start + virtio_net::HEADER_LEN].copy_from_slice(&header);
+        self.packets.push(range);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

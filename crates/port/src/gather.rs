@@ -14,18 +14,18 @@ use crate::virtio_net;
 /// Pieces of a frame: its virtio-net header, its head, and of its tail what is left.
 const PIECES_MAX: usize = 16;
 
-/// Sends the frame that `head` and `tail` make, behind what was in `queue`, which is flushed and therefore empty unless the
+/// Sends the frame that `headers` and `tail` make, behind what was in `queue`, which is flushed and therefore empty unless the
 /// kernel had no room. Whether it was sent: an error is met again, and told, by whoever sends the copy.
 pub(crate) fn send(
     fd: BorrowedFd<'_>,
     queue: &TxQueue,
     counters: &mut PortCounters,
-    (head, tail): (&[u8], &[&[AtomicU8]]),
+    (headers, tail): (&[u8], &[&[AtomicU8]]),
     offload: TxOffload,
 ) -> bool {
-    let frame_len = head.len() + tail.iter().map(|piece| piece.len()).sum::<usize>();
-    let Some(header) = virtio_net::encode(offload, frame_len) else { return false };
-    let sent = queue.is_empty() && write(fd, &header, head, tail).is_ok();
+    let frame_len = headers.len() + tail.iter().map(|piece| piece.len()).sum::<usize>();
+    let Some(virtio_header) = virtio_net::encode(offload, frame_len) else { return false };
+    let sent = queue.is_empty() && write(fd, &virtio_header, headers, tail).is_ok();
     if sent {
         counters.sent(frame_len);
     }
@@ -33,16 +33,16 @@ pub(crate) fn send(
 }
 
 /// All of it or nothing: frames go whole.
-fn write(fd: BorrowedFd<'_>, header: &[u8], head: &[u8], tail: &[&[AtomicU8]]) -> io::Result<()> {
+fn write(fd: BorrowedFd<'_>, virtio_header: &[u8], headers: &[u8], tail: &[&[AtomicU8]]) -> io::Result<()> {
     if tail.len() > PIECES_MAX - 2 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let vector = |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
     let mut vectors = [vector(std::ptr::null(), 0); PIECES_MAX];
-    vectors[0] = vector(header.as_ptr(), header.len());
-    vectors[1] = vector(head.as_ptr(), head.len());
-    for (place, piece) in vectors[2..].iter_mut().zip(tail) {
-        *place = vector(piece.as_ptr().cast(), piece.len());
+    vectors[0] = vector(virtio_header.as_ptr(), virtio_header.len());
+    vectors[1] = vector(headers.as_ptr(), headers.len());
+    for (slot, piece) in vectors[2..].iter_mut().zip(tail) {
+        *slot = vector(piece.as_ptr().cast(), piece.len());
     }
     let count = (2 + tail.len()) as libc::c_int;
     // SAFETY: needed because the tail may be changing while it is read, so that no slice of plain bytes may be made of

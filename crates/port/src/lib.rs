@@ -5,6 +5,7 @@
 //! as [`fault`] work over any port. This crate needs `unsafe` for the system calls and for memory shared with the kernel;
 //! all of it is in the `sys.rs` and `ring.rs` files and in `netdev.rs`.
 
+mod alignment;
 mod batch;
 mod error;
 pub mod fault;
@@ -13,7 +14,6 @@ pub mod memory;
 mod netdev;
 mod open;
 mod packet;
-mod place;
 mod port;
 mod spec;
 mod tap;

@@ -25,8 +25,8 @@ pub(crate) fn request_for(name: &str) -> io::Result<libc::ifreq> {
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
     }
-    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = byte as libc::c_char;
+    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *slot = byte as libc::c_char;
     }
     Ok(request)
 }

@@ -63,7 +63,7 @@ pub trait Port: Send {
 
     /// As [`Port::receive`], but of a large segment that need not be checked only the headers may have been read: then the rest of the
     /// slice is of no meaning, and its bytes are to be had from the [`FrameTail`].
-    fn receive_heads(&mut self, budget: usize, each: &mut EachFrame<'_>) -> io::Result<usize> {
+    fn receive_split(&mut self, budget: usize, each: &mut EachFrame<'_>) -> io::Result<usize> {
         self.receive(budget, &mut |frame, offload| each(frame, offload, None))
     }
 

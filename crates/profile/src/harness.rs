@@ -3,7 +3,7 @@
 use crate::batches::Batch;
 use std::hint::black_box;
 use toe_abi::attach::Use;
-use toe_abi::lane::RecordHead;
+use toe_abi::lane::DatagramHeader;
 use toe_abi::region::RegionLayout;
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId};
 use toe_engine::kit::{FakeHosts, hand_over};
@@ -157,9 +157,9 @@ impl Harness {
     }
 
     fn send(&mut self, text: &[u8]) {
-        let head = RecordHead { peer: Endpoint::new(PEER, 9).into(), ..RecordHead::default() };
+        let header = DatagramHeader { peer: Endpoint::new(PEER, 9).into(), ..DatagramHeader::default() };
         if let Some(socket) = self.socket {
-            self.engine.handle_datagrams(self.now, socket, &head, text);
+            self.engine.handle_datagrams(self.now, socket, &header, text);
         }
     }
 

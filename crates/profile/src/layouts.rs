@@ -31,7 +31,8 @@ pub struct Row {
     pub receive_ns: f64,
     pub transmit_ns: f64,
     /// How many times as long a plane takes while the other core is at work, too.
-    pub beside: f64,
+    #[serde(rename = "beside")]
+    pub slowdown: f64,
     pub hand_over: HandOver,
     /// Measured: both planes on one thread, on two threads each, one plane a thread.
     pub one_thread_ns: f64,
@@ -79,7 +80,7 @@ fn row(size: usize, cores: &[usize], batches: usize) -> Row {
         size,
         receive_ns: of(|row| row.receive_ns),
         transmit_ns: of(|row| row.transmit_ns),
-        beside: of(|row| row.beside),
+        slowdown: of(|row| row.slowdown),
         hand_over: HandOver {
             put_ns: of(|row| row.hand_over.put_ns),
             take_ns: of(|row| row.hand_over.take_ns),
@@ -104,14 +105,14 @@ impl Run {
             size: self.size,
             receive_ns,
             transmit_ns,
-            beside: 1.0,
+            slowdown: 1.0,
             hand_over: HandOver::default(),
             one_thread_ns,
             two_threads_ns: None,
             apart_ns: None,
         };
         if let [first, second, ..] = *cores {
-            (row.hand_over, row.beside) = self.apart_costs([first, second]);
+            (row.hand_over, row.slowdown) = self.apart_costs([first, second]);
             let complete = || self.to_completion();
             let two = at_once([first, second], [&complete, &complete]);
             row.two_threads_ns = Some(1.0 / two.iter().map(|ns| 1.0 / ns).sum::<f64>());
@@ -123,12 +124,12 @@ impl Run {
     fn apart_costs(self, cores: [usize; 2]) -> (HandOver, f64) {
         let (receive_ns, transmit_ns) = (self.receive_alone(), self.transmit_alone());
         let both = at_once(cores, [&|| self.receive_alone(), &|| self.transmit_alone()]);
-        let beside = both.iter().sum::<f64>() / (receive_ns + transmit_ns).max(f64::MIN_POSITIVE);
+        let slowdown = both.iter().sum::<f64>() / (receive_ns + transmit_ns).max(f64::MIN_POSITIVE);
         let hand_over = HandOver {
-            put_ns: left(self.receive_and_put(cores), receive_ns * beside),
-            take_ns: left(self.take_and_transmit(cores), transmit_ns * beside),
+            put_ns: left(self.receive_and_put(cores), receive_ns * slowdown),
+            take_ns: left(self.take_and_transmit(cores), transmit_ns * slowdown),
         };
-        (hand_over, beside)
+        (hand_over, slowdown)
     }
 
     fn frames(self) -> Vec<Vec<u8>> {

@@ -66,7 +66,8 @@ pub struct Row {
     /// Of planes on threads of their own: what a batch costs besides, and how many times as long a plane takes while another core is at
     /// work, too. Nothing and 1 where there is one core only.
     pub hand_over: HandOver,
-    pub beside: f64,
+    #[serde(rename = "beside")]
+    pub slowdown: f64,
 }
 
 /// All stages for packets of one size.
@@ -75,8 +76,8 @@ pub fn row(size: usize) -> Row {
     let unknown = frame(size, PORT + 1);
     let unreachable_ns = median_ns(1, || harness.control_plane(&unknown));
     let (receive, transmit) = (receive(size, &mut harness), transmit(size, &mut harness));
-    let (hand_over, beside) = apart_costs(size);
-    Row { size, receive, transmit, unreachable_ns, hand_over, beside }
+    let (hand_over, slowdown) = apart_costs(size);
+    Row { size, receive, transmit, unreachable_ns, hand_over, slowdown }
 }
 
 fn receive(size: usize, harness: &mut Harness) -> Receive {

@@ -53,9 +53,9 @@ impl<M: Words> EngineConsumer<M> {
 
     /// Like [`EngineConsumer::pop`], with the place of the entry, which is the number of its argument block. Copy
     /// the block before [`EngineConsumer::publish_head`].
-    pub fn pop_with_place(&mut self) -> Option<(RawEntry, u32)> {
-        let place = self.ring.place(self.head);
-        self.pop().map(|entry| (entry, place))
+    pub fn pop_with_slot(&mut self) -> Option<(RawEntry, u32)> {
+        let slot = self.ring.slot(self.head);
+        self.pop().map(|entry| (entry, slot))
     }
 
     /// Whether an entry waits.

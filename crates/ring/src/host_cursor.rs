@@ -41,8 +41,8 @@ impl<M: Words> HostProducer<M> {
 
     /// The place that the next entry will get, and so the number of its argument block. Write the block only while
     /// [`HostProducer::room`] is not zero: until then the engine may still read the old one.
-    pub fn next_place(&self) -> u32 {
-        self.ring.place(self.tail)
+    pub fn next_slot(&self) -> u32 {
+        self.ring.slot(self.tail)
     }
 
     /// How many were published, ever, modulo 2^32.

@@ -25,7 +25,7 @@ use rustix::io::Result;
 use toe_abi::lane::{LaneLayout, LaneWord, RECORD_UNIT, VOID, header, parse_header, record_len};
 
 /// Of a ring, the part that the receiver may be done with before it says so.
-const TOLD_IN_PARTS_OF: u64 = 16;
+const PUBLISHED_IN_PARTS_OF: u64 = 16;
 /// How often a sender tries to publish when the receiver opens the lane anew each time.
 const PUBLISH_TRIES: u32 = 4;
 /// The word of a lane that is empty changes less often under a receiver that looks again.
@@ -56,23 +56,23 @@ impl LaneMemory {
         &self.memory
     }
 
-    /// Where the bytes of a record lie that begins at `place`, in two pieces: offsets in the region, and lengths.
-    pub fn pieces(&self, place: u64, len: u32) -> [(u64, usize); 2] {
-        let first = LaneWord::after(place, RECORD_UNIT) & (self.ring_len - 1);
+    /// Where the bytes of a record lie that begins at `position`, in two pieces: offsets in the region, and lengths.
+    pub fn pieces(&self, position: u64, len: u32) -> [(u64, usize); 2] {
+        let first = LaneWord::after(position, RECORD_UNIT) & (self.ring_len - 1);
         let to_end = (self.ring_len - first).min(u64::from(len));
         let rest = u64::from(len) - to_end;
         [(LaneLayout::RING + first, to_end as usize), (LaneLayout::RING, rest as usize)]
     }
 
     /// The same of `len` bytes from the record's byte `at` on.
-    pub fn pieces_from(&self, place: u64, at: u32, len: u32) -> [(u64, usize); 2] {
-        self.pieces(LaneWord::after(place, u64::from(at)), len)
+    pub fn pieces_from(&self, position: u64, at: u32, len: u32) -> [(u64, usize); 2] {
+        self.pieces(LaneWord::after(position, u64::from(at)), len)
     }
 
-    /// Copies into a record that begins at `place`, from its byte `at` on.
-    pub fn write(&self, place: u64, at: u32, bytes: &[u8]) {
+    /// Copies into a record that begins at `position`, from its byte `at` on.
+    pub fn write(&self, position: u64, at: u32, bytes: &[u8]) {
         let mut rest = bytes;
-        for (offset, len) in self.pieces_from(place, at, bytes.len() as u32) {
+        for (offset, len) in self.pieces_from(position, at, bytes.len() as u32) {
             let (piece, behind) = rest.split_at(len.min(rest.len()));
             // A place within the ring is within the memory.
             let _ = self.memory.write(offset, piece);
@@ -80,10 +80,10 @@ impl LaneMemory {
         }
     }
 
-    /// Copies out of a record that begins at `place`, from its byte `at` on.
-    pub fn read(&self, place: u64, at: u32, bytes: &mut [u8]) {
+    /// Copies out of a record that begins at `position`, from its byte `at` on.
+    pub fn read(&self, position: u64, at: u32, bytes: &mut [u8]) {
         let mut rest = bytes;
-        for (offset, len) in self.pieces_from(place, at, rest.len() as u32) {
+        for (offset, len) in self.pieces_from(position, at, rest.len() as u32) {
             let (piece, behind) = rest.split_at_mut(len.min(rest.len()));
             // As above.
             let _ = self.memory.read(offset, piece);
@@ -124,8 +124,8 @@ impl<M: Words> LaneMemory<M> {
         self.memory.replace_u64(LaneLayout::WORD, old.0, new.0, Ordering::AcqRel)
     }
 
-    fn record_at(&self, place: u64) -> u64 {
-        LaneLayout::RING + (place & (self.ring_len - 1))
+    fn record_at(&self, position: u64) -> u64 {
+        LaneLayout::RING + (position & (self.ring_len - 1))
     }
 }
 
@@ -133,7 +133,7 @@ impl<M: Words> LaneMemory<M> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// Its bytes belong at this place; then [`LaneSender::publish`].
-    Lane { place: u64 },
+    Lane { position: u64 },
     /// It goes by the kernel; what follows does, too, until the receiver has opened the lane again.
     Kernel,
     /// There is no room now. Who does not wait goes on by [`LaneSender::overflow`].
@@ -176,7 +176,7 @@ impl<M: Words> LaneSender<M> {
             return Offer::Kernel;
         }
         let need = record_len(len);
-        if self.room() < need { self.ask_for_room(need) } else { Offer::Lane { place: self.word.tail() } }
+        if self.room() < need { self.ask_for_room(need) } else { Offer::Lane { position: self.word.tail() } }
     }
 
     /// The bytes are in their place: the receiver may have them. `false`: it does not look any more; the datagram goes by the kernel.
@@ -187,9 +187,13 @@ impl<M: Words> LaneSender<M> {
 
     /// The same of a record between two sockets that begins with a head, or does not.
     #[inline]
-    pub fn publish_as(&mut self, len: u32, has_head: bool) -> bool {
+    pub fn publish_as(&mut self, len: u32, has_datagram_header: bool) -> bool {
         let tail = self.word.tail();
-        self.lane.memory.store_u64(self.lane.record_at(tail), header(len, has_head), Ordering::Relaxed);
+        self.lane.memory.store_u64(
+            self.lane.record_at(tail),
+            header(len, has_datagram_header),
+            Ordering::Relaxed,
+        );
         for _ in 0..PUBLISH_TRIES {
             let published = self.word.with_tail(LaneWord::after(tail, record_len(len)));
             if self.lane.replace(self.word, published) {
@@ -249,20 +253,20 @@ impl<M: Words> LaneSender<M> {
     }
 
     fn room(&self) -> u64 {
-        self.lane.ring_len.saturating_sub(self.word.ahead_of(self.head))
+        self.lane.ring_len.saturating_sub(self.word.used_from(self.head))
     }
 
     #[cold]
     fn ask_for_room(&mut self, need: u64) -> Offer {
         let head = self.lane.memory.load_u64(LaneLayout::HEAD, Ordering::Acquire);
         let went = LaneWord::distance(self.head, head);
-        if LaneWord::after(head, 0) != head || went > self.word.ahead_of(self.head) {
+        if LaneWord::after(head, 0) != head || went > self.word.used_from(self.head) {
             // Beyond the tail, or back.
             self.close();
             return Offer::Kernel;
         }
         self.head = head;
-        if self.room() < need { Offer::Full } else { Offer::Lane { place: self.word.tail() } }
+        if self.room() < need { Offer::Full } else { Offer::Lane { position: self.word.tail() } }
     }
 
     /// A datagram for which there is no room. `true`: it goes by the kernel, as do those that follow. `false`: it is lost, and Linux
@@ -270,7 +274,7 @@ impl<M: Words> LaneSender<M> {
     #[cold]
     pub fn overflow(&mut self) -> bool {
         let taken = LaneWord::distance(self.opened_at, self.head);
-        let is_touched = taken > 0 && taken <= self.word.ahead_of(self.opened_at);
+        let is_touched = taken > 0 && taken <= self.word.used_from(self.opened_at);
         if is_touched {
             self.divert();
         }
@@ -282,10 +286,10 @@ impl<M: Words> LaneSender<M> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Where it begins ([`LaneMemory::pieces`]).
-    pub place: u64,
+    pub position: u64,
     pub len: u32,
     /// Between two sockets: it begins with a head.
-    pub has_head: bool,
+    pub has_datagram_header: bool,
 }
 
 /// There is something in the lane.
@@ -302,7 +306,7 @@ pub struct LaneReceiver<M = Region> {
     /// Bytes that were ever published, as far as seen.
     came: u64,
     /// The head that the sender knows.
-    told: u64,
+    published: u64,
     /// The tail up to which these were counted.
     counted: u64,
     /// What was to wake it has come, or something else: it is known in the kernel's queue.
@@ -326,7 +330,7 @@ impl<M: Words> LaneReceiver<M> {
             word: LaneWord::NEW,
             head: 0,
             came: 0,
-            told: 0,
+            published: 0,
             counted: 0,
             woken: false,
             ringing: 0,
@@ -365,16 +369,16 @@ impl<M: Words> LaneReceiver<M> {
             if self.is_empty() || self.word.is_asleep() {
                 return None;
             }
-            let place = self.head;
+            let position = self.head;
             // Once: the sender may write another one meanwhile.
-            let header = self.lane.memory.load_u64(self.lane.record_at(place), Ordering::Relaxed);
-            let parsed =
-                parse_header(header & !VOID).filter(|(len, _)| record_len(*len) <= self.word.ahead_of(place));
-            let Some((len, has_head)) = parsed else {
+            let header = self.lane.memory.load_u64(self.lane.record_at(position), Ordering::Relaxed);
+            let parsed = parse_header(header & !VOID)
+                .filter(|(len, _)| record_len(*len) <= self.word.used_from(position));
+            let Some((len, has_datagram_header)) = parsed else {
                 self.give_up();
                 return None;
             };
-            let record = Record { place, len, has_head };
+            let record = Record { position, len, has_datagram_header };
             if header & VOID == 0 {
                 return Some(record);
             }
@@ -385,10 +389,10 @@ impl<M: Words> LaneReceiver<M> {
     /// What [`LaneReceiver::first`] gave has been read.
     #[inline]
     pub fn take(&mut self, record: Record) {
-        self.head = LaneWord::after(record.place, record_len(record.len));
-        let untold = LaneWord::distance(self.told, self.head);
+        self.head = LaneWord::after(record.position, record_len(record.len));
+        let unpublished = LaneWord::distance(self.published, self.head);
         // The first of an opening at once: the sender must know that something was taken.
-        if untold >= self.lane.ring_len / TOLD_IN_PARTS_OF || core::mem::take(&mut self.untouched) {
+        if unpublished >= self.lane.ring_len / PUBLISHED_IN_PARTS_OF || core::mem::take(&mut self.untouched) {
             self.tell();
         }
     }
@@ -477,7 +481,7 @@ impl<M: Words> LaneReceiver<M> {
     }
 
     fn tell(&mut self) {
-        self.told = self.head;
+        self.published = self.head;
         self.lane.memory.store_u64(LaneLayout::HEAD, self.head, Ordering::Release);
     }
 
@@ -487,7 +491,7 @@ impl<M: Words> LaneReceiver<M> {
             return;
         }
         let now = self.lane.load();
-        if now.ahead_of(self.head) > self.lane.ring_len {
+        if now.used_from(self.head) > self.lane.ring_len {
             self.give_up();
         } else {
             // Nothing of what is in a lane that is ringing has come yet.

@@ -30,8 +30,8 @@ const PAGE_LEN: usize = PAGE as usize;
 
 /// Where a region lies.
 #[derive(Debug)]
-struct Place {
-    /// 0: nobody's place.
+struct RegionSlot {
+    /// 0: nobody's slot.
     start: AtomicUsize,
     len: AtomicUsize,
     lost: AtomicBool,
@@ -39,9 +39,9 @@ struct Place {
     first_lost: AtomicBool,
 }
 
-static REGIONS: [Place; REGIONS_MAX] = [const {
+static REGIONS: [RegionSlot; REGIONS_MAX] = [const {
     let [lost, first_lost] = [const { AtomicBool::new(false) }; 2];
-    Place { start: AtomicUsize::new(0), len: AtomicUsize::new(0), lost, first_lost }
+    RegionSlot { start: AtomicUsize::new(0), len: AtomicUsize::new(0), lost, first_lost }
 }; REGIONS_MAX];
 /// Where each spare page stands now.
 static SPARES: [AtomicUsize; SPARE_PAGES] = [const { AtomicUsize::new(0) }; SPARE_PAGES];
@@ -69,19 +69,19 @@ pub fn any_event() -> bool {
     EVENTS.load(Ordering::Relaxed) && EVENTS.swap(false, Ordering::AcqRel)
 }
 
-/// A region's place among those that the handler knows.
+/// A region's slot among those that the handler knows.
 #[derive(Debug)]
-pub(crate) struct Watched(&'static Place);
+pub(crate) struct Watched(&'static RegionSlot);
 
 impl Watched {
     /// Before anything of the region is touched. Refused where there are too many.
     pub(crate) fn new(start: usize, len: usize) -> Result<Watched> {
-        let is_free = |place: &&Place| {
-            place.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let is_free = |slot: &&RegionSlot| {
+            slot.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let place = REGIONS.iter().find(is_free).ok_or(Errno::NOMEM)?;
-        place.len.store(len, Ordering::Release);
-        Ok(Watched(place))
+        let slot = REGIONS.iter().find(is_free).ok_or(Errno::NOMEM)?;
+        slot.len.store(len, Ordering::Release);
+        Ok(Watched(slot))
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -96,8 +96,8 @@ impl Watched {
 impl Drop for Watched {
     /// Before its addresses are given back: something else may come to be there, to which nobody may put a page.
     fn drop(&mut self) {
-        let place = self.0;
-        let (start, len) = (place.start.load(Ordering::Acquire), place.len.swap(0, Ordering::AcqRel));
+        let slot = self.0;
+        let (start, len) = (slot.start.load(Ordering::Acquire), slot.len.swap(0, Ordering::AcqRel));
         for spare in &SPARES {
             let at = spare.load(Ordering::SeqCst);
             if at.wrapping_sub(start) < len {
@@ -108,9 +108,9 @@ impl Drop for Watched {
         while REPLACING.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
-        place.lost.store(false, Ordering::Release);
-        place.first_lost.store(false, Ordering::Release);
-        place.start.store(0, Ordering::Release);
+        slot.lost.store(false, Ordering::Release);
+        slot.first_lost.store(false, Ordering::Release);
+        slot.start.store(0, Ordering::Release);
     }
 }
 
@@ -131,13 +131,13 @@ extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: needed to learn the address. The kernel hands a handler with SA_SIGINFO a `siginfo_t`, which for a signal of its own
     // (a code above 0) has the address of the fault.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    let is_here = |place: &&Place| {
-        at.wrapping_sub(place.start.load(Ordering::Acquire)) < place.len.load(Ordering::Acquire)
+    let is_here = |slot: &&RegionSlot| {
+        at.wrapping_sub(slot.start.load(Ordering::Acquire)) < slot.len.load(Ordering::Acquire)
     };
-    let Some(place) = REGIONS.iter().find(is_here).filter(|_| code > 0) else { return end_as_without() };
-    place.lost.store(true, Ordering::Release);
-    if at.wrapping_sub(place.start.load(Ordering::Acquire)) < PAGE_LEN {
-        place.first_lost.store(true, Ordering::Release);
+    let Some(slot) = REGIONS.iter().find(is_here).filter(|_| code > 0) else { return end_as_without() };
+    slot.lost.store(true, Ordering::Release);
+    if at.wrapping_sub(slot.start.load(Ordering::Acquire)) < PAGE_LEN {
+        slot.first_lost.store(true, Ordering::Release);
     }
     EVENTS.store(true, Ordering::Release);
     REPLACING.fetch_add(1, Ordering::SeqCst);

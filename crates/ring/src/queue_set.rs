@@ -23,27 +23,27 @@ use zerocopy::IntoBytes;
 pub type ArgBlock = [u8; ARG_LEN as usize];
 
 /// Where a queue set's parts are in the region.
-struct Place {
+struct QueueSetOffsets {
     base: u64,
     engine_registers: u64,
     host_registers: u64,
 }
 
-impl Place {
-    fn new(layout: &RegionLayout, index: u8) -> Result<Place, OutOfRange> {
+impl QueueSetOffsets {
+    fn new(layout: &RegionLayout, index: u8) -> Result<QueueSetOffsets, OutOfRange> {
         if u32::from(index) >= layout.queue_sets {
             return Err(OutOfRange);
         }
         let base = layout.queue_set(u32::from(index));
-        Ok(Place {
+        Ok(QueueSetOffsets {
             base,
             engine_registers: base + QueueSetLayout::ENGINE_REGISTERS,
             host_registers: base + QueueSetLayout::HOST_REGISTERS,
         })
     }
 
-    fn args(&self, place: u32) -> u64 {
-        self.base + QueueSetLayout::ARGS + u64::from(place) * ARG_LEN
+    fn args(&self, slot: u32) -> u64 {
+        self.base + QueueSetLayout::ARGS + u64::from(slot) * ARG_LEN
     }
 }
 
@@ -62,23 +62,28 @@ pub struct HostQueueSet {
 impl HostQueueSet {
     /// Queue set `index` of a region; `irq` is the descriptor that came with it.
     pub fn new(region: &Region, layout: &RegionLayout, index: u8, irq: OwnedFd) -> Result<Self, OutOfRange> {
-        let place = Place::new(layout, index)?;
+        let offsets = QueueSetOffsets::new(layout, index)?;
         let producer = |ring, entries, register| {
-            HostProducer::new(region.clone(), place.base + ring, entries, place.engine_registers + register)
+            HostProducer::new(
+                region.clone(),
+                offsets.base + ring,
+                entries,
+                offsets.engine_registers + register,
+            )
         };
         Ok(HostQueueSet {
             region: region.clone(),
-            args: place.args(0),
+            args: offsets.args(0),
             cmd: producer(QueueSetLayout::CMD, CMD_ENTRIES, EngineRegisters::CMD_HEAD)?,
             snd: producer(QueueSetLayout::SND, SND_ENTRIES, EngineRegisters::SND_HEAD)?,
             rcv: producer(QueueSetLayout::RCV, RCV_ENTRIES, EngineRegisters::RCV_HEAD)?,
             cpl: HostConsumer::new(
                 region.clone(),
-                place.base + QueueSetLayout::CPL,
+                offsets.base + QueueSetLayout::CPL,
                 CPL_ENTRIES,
-                place.host_registers + HostRegisters::CPL_HEAD,
+                offsets.host_registers + HostRegisters::CPL_HEAD,
             )?,
-            irq: Arc::new(HostIrq::new(region.clone(), place.host_registers, irq.into())),
+            irq: Arc::new(HostIrq::new(region.clone(), offsets.host_registers, irq.into())),
         })
     }
 
@@ -102,7 +107,7 @@ impl HostQueueSet {
         if self.cmd.room(1) == 0 {
             return Err(Full);
         }
-        let block = self.args + u64::from(self.cmd.next_place()) * ARG_LEN;
+        let block = self.args + u64::from(self.cmd.next_slot()) * ARG_LEN;
         self.region.write(block, args).map_err(|OutOfRange| Full)?;
         self.cmd.push(command.encode())
     }
@@ -170,38 +175,43 @@ pub struct EngineQueueSet<S = IrqLine> {
 
 impl<S: Signal> EngineQueueSet<S> {
     pub fn new(region: &Region, layout: &RegionLayout, index: u8, irq: S) -> Result<Self, OutOfRange> {
-        let place = Place::new(layout, index)?;
+        let offsets = QueueSetOffsets::new(layout, index)?;
         let consumer = |ring, entries, register| {
-            EngineConsumer::new(region.clone(), place.base + ring, entries, place.engine_registers + register)
+            EngineConsumer::new(
+                region.clone(),
+                offsets.base + ring,
+                entries,
+                offsets.engine_registers + register,
+            )
         };
         Ok(EngineQueueSet {
             region: region.clone(),
-            args: place.args(0),
+            args: offsets.args(0),
             cmd: consumer(QueueSetLayout::CMD, CMD_ENTRIES, EngineRegisters::CMD_HEAD)?,
             snd: consumer(QueueSetLayout::SND, SND_ENTRIES, EngineRegisters::SND_HEAD)?,
             rcv: consumer(QueueSetLayout::RCV, RCV_ENTRIES, EngineRegisters::RCV_HEAD)?,
             cpl: EngineProducer::new(
                 region.clone(),
-                place.base + QueueSetLayout::CPL,
+                offsets.base + QueueSetLayout::CPL,
                 CPL_ENTRIES,
-                place.host_registers + HostRegisters::CPL_HEAD,
+                offsets.host_registers + HostRegisters::CPL_HEAD,
             )?,
-            irq: EngineIrq::new(region.clone(), place.host_registers, irq),
+            irq: EngineIrq::new(region.clone(), offsets.host_registers, irq),
             posted: 0,
         })
     }
 
     /// The next command with a copy of its argument block (meaningful for `Listen` and `Connect`, zero otherwise).
     pub fn pop_command(&mut self) -> Option<Result<(Command, ArgBlock), FenceReason>> {
-        let (raw, place) = self.cmd.pop_with_place()?;
-        Some(self.decode_command(raw, place))
+        let (raw, slot) = self.cmd.pop_with_slot()?;
+        Some(self.decode_command(raw, slot))
     }
 
-    fn decode_command(&self, raw: RawEntry, place: u32) -> Result<(Command, ArgBlock), FenceReason> {
+    fn decode_command(&self, raw: RawEntry, slot: u32) -> Result<(Command, ArgBlock), FenceReason> {
         let command = Command::decode(raw)?;
         let mut args = [0; ARG_LEN as usize];
         if matches!(command, Command::Listen { .. } | Command::Connect { .. }) {
-            let block = self.args + u64::from(place) * ARG_LEN;
+            let block = self.args + u64::from(slot) * ARG_LEN;
             self.region.read(block, &mut args).map_err(|OutOfRange| FenceReason::BadArgument)?;
         }
         Ok((command, args))

@@ -39,12 +39,12 @@ impl<M: Words> Ring<M> {
     }
 
     /// The entry's place in the ring, also the number of its argument block.
-    pub fn place(&self, index: u32) -> u32 {
+    pub fn slot(&self, index: u32) -> u32 {
         index & (self.capacity - 1)
     }
 
     fn offset(&self, index: u32) -> u64 {
-        self.entries + u64::from(self.place(index)) * ENTRY_LEN
+        self.entries + u64::from(self.slot(index)) * ENTRY_LEN
     }
 
     /// The epoch bit of the lap that `index` is in.

@@ -243,11 +243,11 @@ impl<M: Words> ViaSender<M> {
         has_slot
     }
 
-    /// Whether the other side is done with all fragments before number `place`, of those that were sent.
-    pub fn is_taken(&mut self, place: u32) -> core::result::Result<bool, Breach> {
+    /// Whether the other side is done with all fragments before number `index`, of those that were sent.
+    pub fn is_taken(&mut self, index: u32) -> core::result::Result<bool, Breach> {
         self.look()?;
         // What is sent and not taken is less than half of all numbers.
-        Ok(self.taken.wrapping_sub(place) <= u32::MAX / 2)
+        Ok(self.taken.wrapping_sub(index) <= u32::MAX / 2)
     }
 
     #[inline]
@@ -260,7 +260,7 @@ impl<M: Words> ViaSender<M> {
             let offset = shape.slot(self.side, self.next) + 16;
             return Some(Room { offset, data_end: self.data_end });
         }
-        let (start, data_end) = shape.data_place(self.data_end, len);
+        let (start, data_end) = shape.data_range(self.data_end, len);
         let offset = shape.data(self.side) + (start & (shape.data_len() - 1));
         (data_end - self.data_free <= shape.data_len()).then_some(Room { offset, data_end })
     }
@@ -340,7 +340,7 @@ impl<M: Words> ViaReceiver<M> {
         if fragment.is_inline() {
             return Ok(Some(Arrived { fragment, offset: slot + 16, data_end: self.data_end }));
         }
-        let (start, data_end) = shape.data_place(self.data_end, fragment.len);
+        let (start, data_end) = shape.data_range(self.data_end, fragment.len);
         let offset = shape.data(other) + (start & (shape.data_len() - 1));
         Ok(Some(Arrived { fragment, offset, data_end }))
     }

@@ -1,4 +1,4 @@
-//! Links that show the engine the headers of a large segment alone, and put the bytes behind them where it says (`crates/port/src/packet/head.rs`).
+//! Links that show the engine the headers of a large segment alone, and put the bytes behind them where it says (`crates/port/src/packet/header_split.rs`).
 //! Now and then that fails: then the place holds anything.
 
 use crate::frame::{self, TcpFrame};

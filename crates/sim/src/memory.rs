@@ -304,7 +304,7 @@ impl Memory {
     }
 
     /// A record of what the session is told of a flow. `false`: it is none.
-    fn write_told(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> bool {
+    fn write_notified(&mut self, session: SessionId, offset: u64, bytes: &[u8]) -> bool {
         let Some(ring) = self.rings.get_mut(session.index()) else { return false };
         let count = ring.infos.len() as u64;
         let slot = |from: u64, len: u64| {
@@ -327,9 +327,9 @@ impl Memory {
         let mut flows = 0;
         while let Some(queue_set) = engine.poll_queue_set() {
             let room = self.room(queue_set.0);
-            let told = engine.poll_completions(queue_set, room, self);
-            flows += told.flows;
-            told.completions.iter().for_each(|completion| self.post(queue_set.0, *completion));
+            let batch = engine.poll_completions(queue_set, room, self);
+            flows += batch.flows;
+            batch.completions.iter().for_each(|completion| self.post(queue_set.0, *completion));
         }
         flows
     }
@@ -438,7 +438,7 @@ impl Memory {
 
 impl HostMemory for Memory {
     fn write(&mut self, session: SessionId, offset: u64, bytes: &[u8]) {
-        if self.write_told(session, offset, bytes) {
+        if self.write_notified(session, offset, bytes) {
             return;
         }
         let offset = offset + self.misplace_by;

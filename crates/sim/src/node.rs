@@ -88,7 +88,7 @@ pub struct Session {
     pub by_id: BTreeMap<u32, usize>,
     pub listeners: Vec<Listening>,
     pub free_anchors: Vec<AnchorHandle>,
-    /// Kept open while the engine has not answered `CloseKept`.
+    /// Kept open while the engine has not answered `CloseRetained`.
     pub kept_anchors: Vec<AnchorHandle>,
     /// Of which some copy may be left: that others may show them must be said.
     pub once_kept: BTreeSet<u32>,

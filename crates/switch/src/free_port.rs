@@ -107,14 +107,14 @@ unsafe fn bind_to_choice(fd: c_int, addr: *const sockaddr, len: socklen_t, port:
 fn option(fd: c_int, option: c_int) -> Option<c_int> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
-    let place = (&raw mut value).cast::<c_void>();
+    let pointer = (&raw mut value).cast::<c_void>();
     // SAFETY: the value is a local of the length that is given.
-    let outcome = unsafe { real::getsockopt(fd, libc::SOL_IP, option, place, &mut len) };
+    let outcome = unsafe { real::getsockopt(fd, libc::SOL_IP, option, pointer, &mut len) };
     (outcome == 0).then_some(value)
 }
 
 fn set_option(fd: c_int, option: c_int, value: c_int) -> bool {
-    let place = (&raw const value).cast::<c_void>();
+    let pointer = (&raw const value).cast::<c_void>();
     // SAFETY: as above.
-    unsafe { real::setsockopt(fd, libc::SOL_IP, option, place, size_of::<c_int>() as socklen_t) == 0 }
+    unsafe { real::setsockopt(fd, libc::SOL_IP, option, pointer, size_of::<c_int>() as socklen_t) == 0 }
 }

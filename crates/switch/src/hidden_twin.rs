@@ -13,23 +13,23 @@ const KEEPERS: usize = 1 << 16;
 /// One more than the twin's number, by the program's; zero: none.
 static TWINS: [AtomicI32; KEEPERS] = [const { AtomicI32::new(0) }; KEEPERS];
 
-fn place(fd: c_int) -> Option<&'static AtomicI32> {
+fn slot(fd: c_int) -> Option<&'static AtomicI32> {
     TWINS.get(usize::try_from(fd).ok()?)
 }
 
 /// From now on `twin` is closed with `fd`.
 pub fn keep(fd: c_int, twin: sys::Fd) {
-    if let Some(place) = place(fd) {
+    if let Some(slot) = slot(fd) {
         let number = twin.into_raw();
         fd_table::mark_internal(number);
-        place.store(number + 1, Ordering::Relaxed);
+        slot.store(number + 1, Ordering::Relaxed);
         socket_state::add(fd, State::KEEPS_TWIN);
     }
 }
 
 /// What [`keep`] has kept for `fd`, if it is there still.
 pub fn take_back(fd: c_int) -> Option<sys::Fd> {
-    let number = place(fd)?.swap(0, Ordering::Relaxed) - 1;
+    let number = slot(fd)?.swap(0, Ordering::Relaxed) - 1;
     (number >= 0).then(|| {
         socket_state::set(fd, socket_state::get(fd).without(State::KEEPS_TWIN));
         fd_table::forget_internal(number);
@@ -39,12 +39,12 @@ pub fn take_back(fd: c_int) -> Option<sys::Fd> {
 
 /// `fd` is about to leave the tables.
 pub fn release(fd: c_int) {
-    let Some(number) = place(fd).map(|place| place.swap(0, Ordering::Relaxed) - 1).filter(|&n| n >= 0) else {
+    let Some(number) = slot(fd).map(|slot| slot.swap(0, Ordering::Relaxed) - 1).filter(|&n| n >= 0) else {
         return;
     };
     let copy = fd_table::get(fd).and_then(|socket| fd_table::find(socket, fd));
-    if let Some((copy, place)) = copy.and_then(|copy| Some((copy, place(copy)?))) {
-        place.store(number + 1, Ordering::Relaxed);
+    if let Some((copy, slot)) = copy.and_then(|copy| Some((copy, slot(copy)?))) {
+        slot.store(number + 1, Ordering::Relaxed);
         socket_state::add(copy, State::KEEPS_TWIN);
         return;
     }

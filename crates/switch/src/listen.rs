@@ -39,20 +39,22 @@ pub fn has_its_port(fd: c_int, state: State) -> bool {
     let Some(probe) = option_model::model(inet6) else { return true };
     let mut name = core::mem::MaybeUninit::<libc::sockaddr_storage>::zeroed();
     let mut len = size_of_val(&name) as socklen_t;
-    let place = name.as_mut_ptr().cast::<sockaddr>();
+    let begin_placing = name.as_mut_ptr().cast::<sockaddr>();
     let own = twin_address(fd).filter(|own| !own.addr.is_unspecified());
     // SAFETY: the name is a local with room for any, and of zeros the family alone is needed; the probe's descriptor is nobody else's.
     unsafe {
-        (*place).sa_family = if inet6 { libc::AF_INET6 } else { libc::AF_INET } as libc::sa_family_t;
-        if real::bind(probe.raw(), place, len) < 0 || real::getsockname(probe.raw(), place, &mut len) < 0 {
+        (*begin_placing).sa_family = if inet6 { libc::AF_INET6 } else { libc::AF_INET } as libc::sa_family_t;
+        if real::bind(probe.raw(), begin_placing, len) < 0
+            || real::getsockname(probe.raw(), begin_placing, &mut len) < 0
+        {
             return true;
         }
-        let has_port = real::bind(fd, place, len) < 0 && last_errno() == Errno::EINVAL;
+        let has_port = real::bind(fd, begin_placing, len) < 0 && last_errno() == Errno::EINVAL;
         if let Some(own) = own.filter(|_| !has_port) {
             len = size_of::<libc::sockaddr_storage>() as socklen_t;
             let address = std::net::SocketAddr::new(own.to_socket_addr().ip(), 0);
-            let _ = write_inet(address, inet6, place, &mut len);
-            real::bind(fd, place, len);
+            let _ = write_inet(address, inet6, begin_placing, &mut len);
+            real::bind(fd, begin_placing, len);
         }
         has_port
     }
@@ -106,7 +108,7 @@ pub fn let_kernel_in(fd: c_int) {
 
 /// Whether a filter may keep the kernel's connections out, [`shut_kernel_out`]'s or another: whoever listens with the socket now, and
 /// whatever this program's policy is.
-fn is_kernel_kept_out(fd: c_int) -> bool {
+fn is_kernel_excluded(fd: c_int) -> bool {
     // linux/socket.h; of the same number as SO_ATTACH_FILTER. How many instructions the filter has.
     let mut count: socklen_t = 0;
     // SAFETY: no room is named; the count is a local.
@@ -139,7 +141,7 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
     };
     let mut head: Option<&'static Socket> = None;
     let mut all_unserved = true;
-    let is_taken_from = !is_kernel_kept_out(fd);
+    let is_taken_from = !is_kernel_excluded(fd);
     for stack in policy::stacks(decision, local).attempts(binding).iter() {
         let ProtoStack::Engine(engine) = stack else { continue };
         match (at_engine(engine, (fd, is_taken_from), local, backlog), head) {
@@ -151,7 +153,7 @@ pub fn undecided(fd: c_int, backlog: c_int, decision: Decision) -> Result<(), Er
             }
         }
     }
-    if let Some(head) = head.filter(|_| !replacing.place()) {
+    if let Some(head) = head.filter(|_| !replacing.begin_placing()) {
         head.abandon();
         return Err(Errno::EBADF);
     }
@@ -499,8 +501,8 @@ unsafe fn give(accepted: Accepted, addr: *mut sockaddr, len: *mut socklen_t) -> 
     socket_state::set(accepted.fd, State::default());
     if !addr.is_null() {
         // SAFETY: the caller's promise.
-        let told = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
-        if let Err(error) = told {
+        let written = unsafe { write_inet(accepted.peer, accepted.socket.is_inet6(), addr, len) };
+        if let Err(error) = written {
             // Linux, too, has taken the connection when it cannot tell of its peer, and lets go of it.
             // SAFETY: the call takes a number only.
             tables::close(accepted.fd);

@@ -122,7 +122,7 @@ pub fn set(fd: c_int, socket: &'static Socket, level: c_int, name: c_int, value:
     }
     let model = model(socket.is_inet6()).ok_or(Errno::ENOPROTOOPT)?;
     // Some may not be set again to what they were.
-    socket.with_kept_option(level, name, |value| {
+    socket.with_saved_option(level, name, |value| {
         let _ = set_on(&model, level, name, value);
     });
     let before = has_effect(level, name).then(|| get_from(&model, level, name));
@@ -158,7 +158,7 @@ fn get_into(model: &sys::Fd, level: c_int, name: c_int, answer: &mut [u8]) -> Re
 pub fn get(socket: &'static Socket, level: c_int, name: c_int, answer: &mut [u8]) -> Result<usize, Errno> {
     let model = model(socket.is_inet6()).ok_or(Errno::ENOPROTOOPT)?;
     let mut was_set = false;
-    socket.with_kept_option(level, name, |value| was_set = set_on(&model, level, name, value).is_ok());
+    socket.with_saved_option(level, name, |value| was_set = set_on(&model, level, name, value).is_ok());
     let int = match (level, name) {
         (libc::SOL_SOCKET, SO_PEERNAME) => return peer_name(socket, answer),
         (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU) => socket.path_mtu(),

@@ -78,8 +78,8 @@ unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, _: *mut c_voi
 
 /// Whether this one was not looked at before; from now on it was.
 fn is_new(headers: usize) -> bool {
-    for place in &LOOKED_AT {
-        match place.compare_exchange(0, headers, Ordering::AcqRel, Ordering::Acquire) {
+    for slot in &LOOKED_AT {
+        match slot.compare_exchange(0, headers, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return true,
             Err(known) if known == headers => return false,
             Err(_) => {}

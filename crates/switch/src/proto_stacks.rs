@@ -84,9 +84,9 @@ impl ProtoStacks {
     /// The engine of the next lower priority. One that is in already stays where it is.
     pub fn push(&mut self, engine: EngineIdx) {
         if !self.engines().any(|known| known == engine)
-            && let Some(place) = self.engines.get_mut(usize::from(self.len))
+            && let Some(slot) = self.engines.get_mut(usize::from(self.len))
         {
-            *place = engine;
+            *slot = engine;
             self.len += 1;
         }
     }

@@ -5,7 +5,7 @@
 //! Meanwhile other threads of the program may close the number, or put something else there, and the kernel may give it out
 //! again. What was about to be placed there then must not be, or a number would be open that nobody closes, or another socket
 //! than the program made there. So whoever replaces says when it begins ([`Replacing::begin`]) and asks just before it does so
-//! ([`Replacing::place`]); whoever ends the number forbids it, or waits for the few calls that placing takes ([`stop`]).
+//! ([`Replacing::begin_placing`]); whoever ends the number forbids it, or waits for the few calls that placing takes ([`stop`]).
 //! [`State::REPLACING`] says that there is something to ask for.
 
 use crate::ffi::{last_errno, set_errno};
@@ -128,7 +128,7 @@ impl Replacing {
     }
 
     /// Whether the descriptor is what it was. If so nobody ends it until this is dropped.
-    pub fn place(&self) -> bool {
+    pub fn begin_placing(&self) -> bool {
         let mut list = LIST.lock();
         let entry = list.at(self.fd).filter(|entry| entry.id == self.id);
         let is_there = entry.is_some();
@@ -154,7 +154,7 @@ pub fn apart(fd: c_int) -> Option<Replacing> {
     is_undecided
         .then(|| Replacing::begin_after_others(fd, State::TWIN).ok())
         .flatten()
-        .filter(Replacing::place)
+        .filter(Replacing::begin_placing)
 }
 
 /// The program ends the descriptor: nothing is placed there from here on.
@@ -269,7 +269,7 @@ mod tests {
         let first = begin(fd).expect("nobody is at it");
         assert_eq!(begin(fd).err(), Some(Refusal::Busy));
         assert!(is_noted(fd));
-        assert!(first.place());
+        assert!(first.begin_placing());
         drop(first);
         assert!(!is_noted(fd));
         assert!(begin(fd).is_ok());
@@ -293,10 +293,10 @@ mod tests {
         assert!(!is_noted(fd));
         // The number is another socket's now.
         let second = begin(fd).expect("the first is stopped");
-        assert!(!first.place());
+        assert!(!first.begin_placing());
         drop(first);
         assert!(is_noted(fd), "of the second");
-        assert!(second.place());
+        assert!(second.begin_placing());
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
     fn who_ends_a_number_waits_for_what_is_placed_there() {
         let fd = 910_003;
         let replacing = begin(fd).expect("nobody is at it");
-        assert!(replacing.place());
+        assert!(replacing.begin_placing());
         let ended = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {

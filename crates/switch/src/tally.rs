@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags, SealFlags, open};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::path::Path;
 use toe::sys;
-use toe_abi::why::{Reason, Stack, TALLY_ENTRIES, TALLY_LEN, TALLY_VARIABLE, tally_place};
+use toe_abi::why::{Reason, Stack, TALLY_ENTRIES, TALLY_LEN, TALLY_VARIABLE, tally_index};
 
 static COUNTS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -51,9 +51,9 @@ pub fn count(stack: Stack, reason: Reason) {
     if counts.is_null() || reason == Reason::Undecided {
         return;
     }
-    let place = tally_place(stack, reason);
-    debug_assert!(place < TALLY_ENTRIES);
+    let index = tally_index(stack, reason);
+    debug_assert!(index < TALLY_ENTRIES);
     // SAFETY: needed because the counts are shared memory. `counts` is a mapping of TALLY_ENTRIES words, and a place is
     // below that; all access is atomic.
-    unsafe { &*counts.add(place) }.fetch_add(1, Ordering::Relaxed);
+    unsafe { &*counts.add(index) }.fetch_add(1, Ordering::Relaxed);
 }

@@ -79,7 +79,7 @@ impl Held {
         (socket, on): (&'static Socket, Decided),
     ) -> Result<(Twin, Replacing), NoRoom> {
         let Held { replacing, copy, is_high } = self;
-        if !replacing.place() {
+        if !replacing.begin_placing() {
             return Err(NoRoom::Ended(anchor));
         }
         let state = socket_state::get(fd).without(State::REPLACING);
@@ -231,7 +231,7 @@ fn put_at(fd: c_int, twin: c_int, socket: &'static Socket, state: State) -> Opti
 /// Takes an engine's socket out of the table so that something else can be put at its number. `None`: the program has ended it.
 fn take_out(fd: c_int, socket: &Socket) -> Option<Replacing> {
     let replacing = Replacing::begin_after_others(fd, State::default()).ok()?;
-    (replacing.place() && fd_release::remove_only(fd, socket)).then_some(replacing)
+    (replacing.begin_placing() && fd_release::remove_only(fd, socket)).then_some(replacing)
 }
 
 /// Gives the program a kernel socket in the place of an engine's that has failed or was disconnected: the one that has kept the port that the

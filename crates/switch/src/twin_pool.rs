@@ -13,9 +13,9 @@ use rustix::net::sockopt;
 use toe::{fd_table, sys};
 
 /// Sockets kept: two threads may each have one that they connect, and one that they have just not needed.
-const PLACES: usize = 4;
+const POOL_LEN: usize = 4;
 /// [`word_of`] each; zero: none.
-static KEPT: [AtomicI32; PLACES] = [const { AtomicI32::new(0) }; PLACES];
+static POOL: [AtomicI32; POOL_LEN] = [const { AtomicI32::new(0) }; POOL_LEN];
 
 /// None is kept any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
@@ -25,8 +25,8 @@ const fn word_of(number: c_int, nonblocking: bool) -> i32 {
     (number + 1) << 1 | nonblocking as i32
 }
 
-fn take_from(place: &AtomicI32) -> Option<(sys::Fd, bool)> {
-    let word = place.swap(0, Ordering::AcqRel);
+fn take_from(slot: &AtomicI32) -> Option<(sys::Fd, bool)> {
+    let word = slot.swap(0, Ordering::AcqRel);
     (word != 0).then(|| {
         let number = (word >> 1) - 1;
         fd_table::forget_internal(number);
@@ -36,7 +36,7 @@ fn take_from(place: &AtomicI32) -> Option<(sys::Fd, bool)> {
 
 /// A TCP socket as `socket(AF_INET, SOCK_STREAM, 0)` makes it, with the lowest free number; `None`: none is kept.
 pub fn take(cloexec: bool, nonblocking: bool) -> Option<c_int> {
-    let (twin, is_nonblocking) = KEPT.iter().find_map(take_from)?;
+    let (twin, is_nonblocking) = POOL.iter().find_map(take_from)?;
     if is_nonblocking != nonblocking {
         sys::set_nonblocking(twin.raw(), nonblocking);
     }
@@ -51,12 +51,12 @@ pub struct Spare {
 }
 
 /// This twin, of which this `state` is known and which is not the program's any more, if it is as new and there is a
-/// place for it.
+/// slot for it.
 pub fn spare(twin: sys::Fd, state: State, nonblocking: bool) -> Option<Spare> {
     let harmless = State::NO_DELAY.with(State::KEEP_ALIVE).with(State::REPORTED).with(State::SUBJECT);
     if state.without(harmless) != State::new_twin()
         || CLOSED.load(Ordering::Relaxed)
-        || KEPT.iter().all(|place| place.load(Ordering::Relaxed) != 0)
+        || POOL.iter().all(|slot| slot.load(Ordering::Relaxed) != 0)
     {
         return None;
     }
@@ -70,10 +70,10 @@ impl Spare {
         let number = self.twin.raw();
         let word = word_of(number, self.nonblocking);
         let free =
-            |place: &&AtomicI32| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        // Marked first: the moment that it is in its place another thread may take it out and unmark it.
+            |slot: &&AtomicI32| slot.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        // Marked first: the moment that it is in its slot another thread may take it out and unmark it.
         fd_table::mark_internal(number);
-        match KEPT.iter().find(free) {
+        match POOL.iter().find(free) {
             Some(_) => {
                 self.twin.into_raw();
             }
@@ -99,8 +99,8 @@ fn unset_options(twin: impl AsFd, state: State) -> rustix::io::Result<()> {
 /// Closes all. In the child of a fork a store would copy a page, so where there is nothing nothing is stored.
 #[cold]
 pub fn clear() {
-    let kept = KEPT.iter().filter(|place| place.load(Ordering::Relaxed) != 0);
-    kept.for_each(|place| drop(take_from(place)));
+    let pooled = POOL.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0);
+    pooled.for_each(|slot| drop(take_from(slot)));
 }
 
 /// Closes all, and keeps none any more: from here on sockets of one process may differ in whose they are.

@@ -108,7 +108,7 @@ impl Inward {
         self.past.is_some()
     }
 
-    fn place(&self) -> Option<u64> {
+    fn position(&self) -> Option<u64> {
         self.past.or(self.at.map(|at| at + self.done as u64))
     }
 
@@ -117,15 +117,15 @@ impl Inward {
         match self.state {
             State::Straight => {
                 self.asked = left;
-                Step::Straight { at: self.place(), most: left }
+                Step::Straight { at: self.position(), most: left }
             }
             State::Receiving => {
                 let most = self.straight_from.map_or(left, |from| from - self.done);
                 self.asked = most.min(self.chunk);
                 Step::Receive { most: self.asked }
             }
-            State::Writing => Step::Write { at: self.place(), held: self.held.clone() },
-            State::PassingBy => Step::PassBy { at: self.place() },
+            State::Writing => Step::Write { at: self.position(), held: self.held.clone() },
+            State::PassingBy => Step::PassBy { at: self.position() },
             State::Over => self.end(),
         }
     }

@@ -2,16 +2,16 @@
 //!
 //! A machine says what is to be done next and is told what came of it; it counts bytes and never sees one. What a call returns, what goes back to
 //! the connection, and what is left for the next call to tell is decided here. [`Outward`] is a file's way to a connection, [`Inward`] a connection's to a
-//! file, [`Beside`] either in parts, beside the program.
+//! file, [`Asynchronous`] either in parts, beside the program.
 //!
 //! The host library drives them with real files and sockets, the simulator with such as fail at every step.
 #![forbid(unsafe_code)]
 
-mod beside;
+mod asynchronous;
 mod inward;
 mod outward;
 
-pub use beside::{Beside, Next};
+pub use asynchronous::{Asynchronous, Next};
 pub use inward::{Inward, Straight};
 pub use outward::{Looked, ONE_PIECE, Outward, is_long};
 use toe_abi::errno::Errno;

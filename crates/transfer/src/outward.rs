@@ -31,8 +31,8 @@ enum Stop {
 pub enum Step {
     /// Ask what the file has from this position on ([`Outward::looked`]).
     Look { position: u64 },
-    /// Read up to so many bytes from there on, and wait for them ([`Outward::read_ahead`]).
-    ReadAhead { position: u64, most: usize },
+    /// Read up to so many bytes from there on, and wait for them ([`Outward::on_readahead`]).
+    Readahead { position: u64, most: usize },
     /// Have the connection take what it has room for ([`Outward::went`]).
     Send,
     /// Nothing more follows what went with the word that more does.
@@ -65,7 +65,7 @@ pub struct Outward {
     left: usize,
     sent: usize,
     /// Bytes read ahead at a time, at most.
-    ahead_max: usize,
+    readahead_max: usize,
     /// The connection had room when the call began.
     has_room: bool,
     /// The program has more to send after this call.
@@ -76,9 +76,9 @@ pub struct Outward {
     by_blocks: bool,
     stopped: Option<Stop>,
     /// The next bytes, so many, were read and not put yet.
-    ahead: usize,
+    readahead: usize,
     /// The last that were put had been read ahead.
-    last_was_ahead: bool,
+    last_was_readahead: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,21 +102,21 @@ pub fn is_long(length: usize, has_room: bool) -> bool {
 impl Outward {
     /// `length` bytes from `position` on, up to the file's end, towards a connection that has room now, or has none; `more`: the program will send more.
     /// So many bytes are read ahead at a time, at most.
-    pub fn new(position: u64, length: usize, ahead_max: usize, has_room: bool, more: bool) -> Outward {
+    pub fn new(position: u64, length: usize, readahead_max: usize, has_room: bool, more: bool) -> Outward {
         Outward {
             position,
             wanted: length,
             left: 0,
             sent: 0,
-            ahead_max,
+            readahead_max,
             has_room,
             more,
             state: State::Looking,
             is_sized: false,
             by_blocks: false,
             stopped: None,
-            ahead: 0,
-            last_was_ahead: false,
+            readahead: 0,
+            last_was_readahead: false,
         }
     }
 
@@ -130,7 +130,7 @@ impl Outward {
                 self.step()
             }
             State::Filling if self.waits() => {
-                Step::ReadAhead { position: self.position, most: self.wanted_ahead() }
+                Step::Readahead { position: self.position, most: self.wanted_readahead() }
             }
             // As with Linux, of nothing to send the connection is not asked, and what is wrong with the file comes first.
             State::Filling if self.is_done() => Step::End(self.outcome()),
@@ -182,7 +182,7 @@ impl Outward {
     pub fn went(&mut self, outcome: Result<usize, Errno>) {
         self.state = match outcome {
             Ok(bytes) => self.after(bytes),
-            Err(errno) if self.sent > 0 => told_next(errno, Ok(self.sent)),
+            Err(errno) if self.sent > 0 => report_next(errno, Ok(self.sent)),
             Err(errno) if self.has_room => State::Asking(errno),
             Err(errno) => State::Over(Err(errno)),
         };
@@ -207,7 +207,7 @@ impl Outward {
     pub fn asked(&mut self, file: Option<Result<usize, Errno>>) {
         if let State::Asking(errno) = self.state {
             self.state = match file {
-                Some(first) => told_next(errno, first),
+                Some(first) => report_next(errno, first),
                 None => State::Over(Err(errno)),
             };
         }
@@ -219,7 +219,7 @@ impl Outward {
     }
 }
 
-fn told_next(errno: Errno, outcome: Result<usize, Errno>) -> State {
+fn report_next(errno: Errno, outcome: Result<usize, Errno>) -> State {
     if is_said_again(errno) { State::Over(outcome) } else { State::Telling(errno, outcome) }
 }
 
@@ -234,7 +234,7 @@ impl Outward {
     pub fn left(&self) -> usize {
         match self.stopped {
             None => self.left.min(MOST),
-            Some(_) => self.ahead,
+            Some(_) => self.readahead,
         }
     }
 
@@ -244,19 +244,19 @@ impl Outward {
     }
 
     /// Most bytes to read ahead now.
-    pub fn wanted_ahead(&self) -> usize {
-        self.ahead_max.min(self.left)
+    pub fn wanted_readahead(&self) -> usize {
+        self.readahead_max.min(self.left)
     }
 
     /// Bytes that were read ahead and not put: the last of those that were read.
-    pub fn ahead(&self) -> usize {
-        self.ahead
+    pub fn readahead(&self) -> usize {
+        self.readahead
     }
 
     /// So many of those that were read ahead were put.
-    pub fn put_ahead(&mut self, bytes: usize) {
-        self.ahead -= bytes;
-        self.last_was_ahead = true;
+    pub fn put_readahead(&mut self, bytes: usize) {
+        self.readahead -= bytes;
+        self.last_was_readahead = true;
         self.advance(bytes);
     }
 
@@ -265,7 +265,7 @@ impl Outward {
         self.stopped = match outcome {
             Ok(0) => Some(Stop::End),
             Ok(bytes) => {
-                self.last_was_ahead = false;
+                self.last_was_readahead = false;
                 self.advance(bytes);
                 return bytes;
             }
@@ -278,11 +278,11 @@ impl Outward {
     }
 
     /// The file was read and waited for; so many bytes lie there now.
-    pub fn read_ahead(&mut self, outcome: Result<usize, Errno>) {
+    pub fn on_readahead(&mut self, outcome: Result<usize, Errno>) {
         match outcome {
             Ok(0) => self.stopped = Some(Stop::End),
             Ok(bytes) => {
-                self.ahead = bytes.min(self.left);
+                self.readahead = bytes.min(self.left);
                 // What follows may be at hand by now.
                 if self.is_sized && !self.by_blocks {
                     self.stopped = None;
@@ -306,20 +306,20 @@ impl Outward {
     pub fn take_back(&mut self, bytes: usize) {
         self.position -= bytes as u64;
         (self.left, self.wanted) = (self.left + bytes, self.wanted + bytes);
-        if self.last_was_ahead {
-            self.ahead += bytes;
+        if self.last_was_readahead {
+            self.readahead += bytes;
         }
     }
 
     /// Nothing more will come.
     pub fn is_done(&self) -> bool {
         let ended = matches!(self.stopped, Some(Stop::End | Stop::Cancelled | Stop::Failed(_)));
-        self.ahead == 0 && (self.left == 0 || ended)
+        self.readahead == 0 && (self.left == 0 || ended)
     }
 
     /// What comes next has to be read ahead.
     pub fn waits(&self) -> bool {
-        self.stopped == Some(Stop::Waits) && self.ahead == 0 && self.left > 0
+        self.stopped == Some(Stop::Waits) && self.readahead == 0 && self.left > 0
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -347,14 +347,14 @@ mod tests {
     fn what_is_taken_back_comes_from_where_it_came() {
         let mut call = looked(LONG as u64);
         assert_eq!(call.read_at_hand(Err(Errno::EAGAIN)), 0);
-        call.read_ahead(Ok(1000));
-        call.put_ahead(1000);
+        call.on_readahead(Ok(1000));
+        call.put_readahead(1000);
         call.take_back(1000);
-        assert_eq!((call.position(), call.ahead()), (0, 1000));
-        call.put_ahead(1000);
+        assert_eq!((call.position(), call.readahead()), (0, 1000));
+        call.put_readahead(1000);
         assert_eq!(call.read_at_hand(Ok(500)), 500);
         call.take_back(500);
-        assert_eq!((call.position(), call.ahead()), (1000, 0));
+        assert_eq!((call.position(), call.readahead()), (1000, 0));
     }
 
     #[test]
@@ -365,8 +365,8 @@ mod tests {
         call.went(Ok(LONG));
         assert_eq!(call.step(), Step::Look { position: LONG as u64 });
         call.looked(Ok(Looked { len: Some(LONG as u64), by_blocks: false }));
-        assert_eq!(call.step(), Step::ReadAhead { position: LONG as u64, most: 1000 });
-        call.read_ahead(Ok(0));
+        assert_eq!(call.step(), Step::Readahead { position: LONG as u64, most: 1000 });
+        call.on_readahead(Ok(0));
         assert_eq!(call.step(), Step::End(Ok(LONG)));
     }
 

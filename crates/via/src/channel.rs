@@ -135,10 +135,10 @@ impl Channel {
     /// Connects to the peer, which may come to wait later: within half a minute, if [`Channel::set_timeout_ms`] has not said otherwise.
     pub fn connect(&self) -> Result<(), Error> {
         self.check_unlinked()?;
-        let place = (self.peer.unwrap_or(self.session.node), self.port.get().into());
+        let address = (self.peer.unwrap_or(self.session.node), self.port.get().into());
         let limit = self.connect_limit();
         let deadline = if limit.is_some() { Deadline::after(limit) } else { self.deadline() };
-        let link = meet::connect(&self.session, place, Attributes::EVIL, deadline);
+        let link = meet::connect(&self.session, address, Attributes::EVIL, deadline);
         self.set(link.map_err(|error| {
             if error == Error::TimedOut && limit.is_some() { Error::Nobody } else { error }
         })?)
@@ -255,7 +255,7 @@ impl Channel {
                 waited?;
                 continue;
             };
-            let placed = link.broken_by(receiving.incoming.place(arrived.fragment))?;
+            let placed = link.broken_by(receiving.incoming.locate(arrived.fragment))?;
             let at = placed.at as usize;
             if placed.total > bytes.len() as u64 {
                 return Err(Error::TooLong);
@@ -287,7 +287,7 @@ impl Channel {
             Some(arrived) => arrived,
             None => self.wait_for_fragment(link, &receiving, false, self.deadline())?,
         };
-        Ok(link.broken_by(receiving.incoming.place(arrived.fragment))?.total)
+        Ok(link.broken_by(receiving.incoming.locate(arrived.fragment))?.total)
     }
 
     #[inline]

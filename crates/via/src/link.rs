@@ -2,7 +2,7 @@
 //! (VIPL) stand on.
 
 use crate::core::Incoming;
-use crate::core::operation::{HEAD_LEN, Operation};
+use crate::core::operation::{HEADER_LEN, Operation};
 use crate::error::Error;
 use crate::far::carrier::Answer;
 use crate::far::ddp;
@@ -174,8 +174,8 @@ impl Link {
 
     /// What a message of `total` bytes begins with. Copied once: the sender may write others meanwhile.
     pub fn operation(&self, arrived: Arrived, total: u64) -> Result<Operation, Breach> {
-        let mut header = [0; HEAD_LEN];
-        if (arrived.fragment.len as usize) < HEAD_LEN {
+        let mut header = [0; HEADER_LEN];
+        if (arrived.fragment.len as usize) < HEADER_LEN {
             return Err(Breach);
         }
         self.memory.read(arrived.offset, &mut header).map_err(|_| Breach)?;

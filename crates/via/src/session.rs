@@ -48,13 +48,13 @@ impl Session {
     /// The process's session.
     pub fn get() -> Result<Arc<Session>, Error> {
         static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
-        let mut kept = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
         let is_usable = |session: &&Arc<Session>| session.pid == toe::sys::pid() && !session.is_gone();
-        if let Some(session) = kept.as_ref().filter(is_usable) {
+        if let Some(session) = cached.as_ref().filter(is_usable) {
             return Ok(Arc::clone(session));
         }
         let session = Arc::new(Session::attach(own_name()?)?);
-        *kept = Some(Arc::clone(&session));
+        *cached = Some(Arc::clone(&session));
         Ok(session)
     }
 

@@ -79,7 +79,7 @@ fn look_on(peer: Peer, is_so: &mut dyn FnMut() -> bool) -> bool {
     let mut attempt = || Ok(is_so().then_some(()));
     let found = match peer {
         Peer::Anywhere => toe::wait::spin(&mut attempt),
-        Peer::InTheMiddle => toe::wait::spin_beside_peer(&mut attempt),
+        Peer::InTheMiddle => toe::wait::spin_with_peer(&mut attempt),
     };
     matches!(found, Ok(Some(())))
 }

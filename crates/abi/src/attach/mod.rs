@@ -100,7 +100,7 @@ pub enum Request {
     /// [`Reply::Done`]: ask again later.
     AskLane { way: Way, peer: Endpoint },
     /// With descriptor [a kernel socket (UDP)]: what comes to its name on the engine's links is for it, and what it sends by them
-    /// goes by the engine ([`crate::lane::RecordHead`]). `peer`: where to; for [`Use::Hears`] nobody. Answer: [`Reply::Datagrams`] with
+    /// goes by the engine ([`crate::lane::DatagramHeader`]). `peer`: where to; for [`Use::Hears`] nobody. Answer: [`Reply::Datagrams`] with
     /// descriptors [memory of the lane from the engine, of that to the engine], or none if the session has them; ENETUNREACH: no link of the engine's leads to the peer;
     /// EADDRNOTAVAIL: the socket's address is none of them.
     OpenDatagrams { purpose: Use, peer: Endpoint },

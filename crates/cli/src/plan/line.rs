@@ -20,7 +20,7 @@ pub struct Costs {
     pub put_ns: f64,
     pub take_ns: f64,
     /// How many times as long a stage takes while other cores are at work.
-    pub beside: f64,
+    pub slowdown: f64,
 }
 
 /// How many flows the traffic has: a flow's datagrams stay in order, so one thread of a plane has all of them.
@@ -96,7 +96,7 @@ impl Plan {
 
 fn completion(costs: &Costs, cores: u32, flows: Flows) -> Line {
     let threads = if flows == Flows::One { 1 } else { cores };
-    let slower = if threads > 1 { costs.beside } else { 1.0 };
+    let slower = if threads > 1 { costs.slowdown } else { 1.0 };
     let ns = costs.stages_ns.iter().sum::<f64>() * slower;
     Line::new(costs.size, vec![Plane { stages: STAGES.to_vec(), threads, ns }], cores)
 }
@@ -116,7 +116,7 @@ fn planes(costs: &Costs, cuts: u32) -> Vec<Plane> {
     let (mut planes, mut stages, mut ns) = (Vec::new(), Vec::new(), 0.0);
     for (n, stage) in STAGES.into_iter().enumerate() {
         stages.push(stage);
-        ns += costs.stages_ns[n] * costs.beside;
+        ns += costs.stages_ns[n] * costs.slowdown;
         let is_last = n + 1 == COUNT;
         if is_last || cuts & (1 << n) != 0 {
             let take_ns = if planes.is_empty() { 0.0 } else { costs.take_ns };
@@ -185,8 +185,13 @@ mod tests {
     use super::*;
 
     /// The paper's costs of 64 bytes in ns, with no cost of handing over.
-    const PAPER: Costs =
-        Costs { size: 64, stages_ns: [450.0, 1530.0, 1980.0, 810.0], put_ns: 0.0, take_ns: 0.0, beside: 1.0 };
+    const PAPER: Costs = Costs {
+        size: 64,
+        stages_ns: [450.0, 1530.0, 1980.0, 810.0],
+        put_ns: 0.0,
+        take_ns: 0.0,
+        slowdown: 1.0,
+    };
 
     #[test]
     fn the_rate_is_the_papers_formula() {
@@ -245,7 +250,7 @@ mod tests {
 
     #[test]
     fn cores_that_slow_each_other_down_are_counted() {
-        let costs = Costs { beside: 1.25, ..PAPER };
+        let costs = Costs { slowdown: 1.25, ..PAPER };
         let rate = |cores| Plan::new(&costs, cores, Flows::Many).completion.rate;
         assert!((rate(2) / rate(1) - 1.6).abs() < 1e-9);
     }

@@ -78,7 +78,7 @@ fn costs(row: &profile::Row) -> Costs {
         stages_ns: [rx.ip_ns, (rx.total_ns - rx.ip_ns).max(0.0), (tx.total_ns - tx_ip).max(0.0), tx_ip],
         put_ns: row.hand_over.put_ns,
         take_ns: row.hand_over.take_ns,
-        beside: row.beside,
+        slowdown: row.slowdown,
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     const ROW: Costs =
-        Costs { size: 64, stages_ns: [30.0, 30.0, 100.0, 40.0], put_ns: 5.0, take_ns: 10.0, beside: 1.0 };
+        Costs { size: 64, stages_ns: [30.0, 30.0, 100.0, 40.0], put_ns: 5.0, take_ns: 10.0, slowdown: 1.0 };
 
     #[test]
     fn tables_name_the_threads_of_each_plane() {

@@ -17,7 +17,8 @@ struct Row {
     size: u32,
     receive_ns: f64,
     transmit_ns: f64,
-    beside: f64,
+    #[serde(rename = "beside")]
+    slowdown: f64,
     hand_over: HandOver,
     one_thread_ns: f64,
     two_threads_ns: Option<f64>,
@@ -94,7 +95,7 @@ fn checked(row: &Row) -> Line {
         stages_ns: [0.0, row.receive_ns, row.transmit_ns, 0.0],
         put_ns: row.hand_over.put_ns,
         take_ns: row.hand_over.take_ns,
-        beside: row.beside,
+        slowdown: row.slowdown,
     };
     let ns = |rate: f64| 1e9 / rate;
     let completion = |cores| ns(Plan::new(&costs, cores, Flows::Many).completion.rate);

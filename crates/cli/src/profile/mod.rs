@@ -39,7 +39,8 @@ pub struct Row {
     pub transmit: Transmit,
     pub unreachable_ns: f64,
     pub hand_over: HandOver,
-    pub beside: f64,
+    #[serde(rename = "beside")]
+    pub slowdown: f64,
 }
 
 #[derive(Debug, Deserialize)]

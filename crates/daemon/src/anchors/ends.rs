@@ -1,6 +1,6 @@
 //! What anchors are to the engine: handed to sessions, shared, and closed. Called by `attach` and by the run loop.
 
-use super::{Anchors, HomeId, Made, Unwatched};
+use super::{Anchors, Made, SessionDirId, Unwatched};
 use crate::control_server::socket::Answer;
 use crate::session::Sessions;
 use toe_abi::attach::{ANCHORS_AT_ONCE, Reply};
@@ -9,7 +9,7 @@ use toe_base::{AnchorHandle, Instant, SessionId};
 use toe_engine::{AnchorUse, ControlEvent, Engine};
 
 /// Anchors looked after in one turn.
-const DOUBTS_PER_TURN: usize = 64;
+const DOUBTS_PER_ROUND: usize = 64;
 
 impl Anchors {
     /// Handles that follow each other for up to `count` anchors, which the control server makes.
@@ -19,21 +19,21 @@ impl Anchors {
         (engine, sessions): (&mut Engine, &mut Sessions),
         id: SessionId,
         count: u32,
-    ) -> Result<(HomeId, AnchorHandle, u32), Errno> {
+    ) -> Result<(SessionDirId, AnchorHandle, u32), Errno> {
         if count == 0 || count > ANCHORS_AT_ONCE {
             return Err(Errno::EINVAL);
         }
-        let home = self.home_of(id).ok_or(Errno::EINVAL)?;
+        let session_dir = self.session_dir_of(id).ok_or(Errno::EINVAL)?;
         let first = engine.take_anchor(id)?;
         for n in 1..count {
-            let Ok(handle) = engine.take_anchor(id) else { return Ok((home, first, n)) };
+            let Ok(handle) = engine.take_anchor(id) else { return Ok((session_dir, first, n)) };
             if handle.0 != first.0.wrapping_add(n) {
                 engine.handle_control(now, ControlEvent::Shared(handle), sessions);
                 engine.handle_control(now, ControlEvent::LastClose(handle), sessions);
-                return Ok((home, first, n));
+                return Ok((session_dir, first, n));
             }
         }
-        Ok((home, first, count))
+        Ok((session_dir, first, count))
     }
 
     /// The control server has made anchors, from the first on.
@@ -45,9 +45,9 @@ impl Anchors {
         wanted: u32,
         made: &Made,
     ) -> Answer {
-        let (home, first, count) = (made.home, made.first, made.identities.len() as u32);
+        let (session_dir, first, count) = (made.session_dir, made.first, made.identities.len() as u32);
         let handle = |n: u32| AnchorHandle(first.0.wrapping_add(n));
-        let lives = id.and_then(|id| self.home_of(id)) == Some(home);
+        let lives = id.and_then(|id| self.session_dir_of(id)) == Some(session_dir);
         if lives {
             self.add(made);
         } else {
@@ -114,7 +114,7 @@ impl Anchors {
 
     /// Looks after some anchors whose session is gone or whose end may have gone unreported.
     fn resolve_doubts(&mut self, now: Instant, engine: &mut Engine, sessions: &mut Sessions) {
-        for _ in 0..DOUBTS_PER_TURN.min(self.doubts()) {
+        for _ in 0..DOUBTS_PER_ROUND.min(self.doubts()) {
             let Some(anchor) = self.next_doubtful() else { break };
             let left = self.is_left(anchor);
             match engine.view().anchor_use(anchor) {

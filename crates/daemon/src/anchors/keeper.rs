@@ -4,12 +4,12 @@
 //! each directory that was made; a new session's comes behind all orders, and what a session has is counted against its user. A thread
 //! that stands still makes none. What it finds out comes back as [`KeeperEvent`], of which there is one for each order at most.
 //!
-//! The thread counts the names in each home by itself, and removes the home behind the last of them. It lives until then.
+//! The thread counts the names in each session directory by itself, and removes the session directory behind the last of them. It lives until then.
 //!
 //! Owned by the control server's thread of a user (`control_server::user`).
 
 use super::room::{Lodging, Reports, Rooms};
-use super::{HomeId, Identity, identity_at};
+use super::{Identity, SessionDirId, identity_at};
 use rustix::fs::inotify::{self, WatchFlags};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::HashMap;
@@ -21,32 +21,32 @@ use toe_base::{AnchorHandle, Cred};
 use toe_ring::EventFd;
 
 /// Whoever has a descriptor of a session's directory may open what is in it, and nothing else.
-const HOME_MODE: Mode = Mode::from_raw_mode(0o711);
+const SESSION_DIR_MODE: Mode = Mode::from_raw_mode(0o711);
 const ANCHOR_MODE: Mode = Mode::from_raw_mode(0o555);
 /// Orders carried out before the user's programs get their turn.
-const ORDERS_PER_TURN: usize = 64;
+const ORDERS_PER_ROUND: usize = 64;
 
 /// What the engine's thread wants of a directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Order {
     /// The anchor is to be watched by itself, and then loses its name.
-    Unname { home: HomeId, handle: AnchorHandle },
+    Unname { session_dir: SessionDirId, handle: AnchorHandle },
     /// The anchor stands for nothing: it is removed.
-    Discard { home: HomeId, handle: AnchorHandle },
-    /// The session is gone, or has not come about: its home goes once there are no names in it.
-    Leave { home: HomeId },
+    Discard { session_dir: SessionDirId, handle: AnchorHandle },
+    /// The session is gone, or has not come about: its session directory goes once there are no names in it.
+    Leave { session_dir: SessionDirId },
 }
 
 /// What a user's thread tells the engine's.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeeperEvent {
     /// Of [`Order::Unname`]: told before the name goes, so it is there before this watch reports anything.
-    Watched { home: HomeId, handle: AnchorHandle, watch: i32 },
+    Watched { session_dir: SessionDirId, handle: AnchorHandle, watch: i32 },
     /// It cannot be watched (fs.inotify.max_user_watches), and keeps its name.
-    Unwatched { home: HomeId, handle: AnchorHandle },
+    Unwatched { session_dir: SessionDirId, handle: AnchorHandle },
 }
 
-/// The way to the thread that keeps a home.
+/// The way to the thread that keeps a session directory.
 #[derive(Clone, Debug)]
 pub struct Way {
     orders: Sender<Order>,
@@ -55,7 +55,7 @@ pub struct Way {
 
 impl Way {
     pub(super) fn send(&self, order: Order) {
-        // Without a thread there is nothing to remove: it lives as long as it has homes.
+        // Without a thread there is nothing to remove: it lives as long as it has session directories.
         let _ = self.orders.send(order);
     }
 
@@ -67,8 +67,8 @@ impl Way {
 
 /// A new directory for a session's anchors.
 #[derive(Debug)]
-pub struct Home {
-    pub id: HomeId,
+pub struct SessionDir {
+    pub id: SessionDirId,
     /// By which its host opens them.
     pub dir: OwnedFd,
     pub(super) watch: i32,
@@ -76,10 +76,10 @@ pub struct Home {
     pub(super) way: Way,
 }
 
-/// New anchors in a home, and the way to who keeps it.
+/// New anchors in a session directory, and the way to who keeps it.
 #[derive(Debug)]
 pub struct Made {
-    pub(crate) home: HomeId,
+    pub(crate) session_dir: SessionDirId,
     pub(crate) first: AnchorHandle,
     pub(crate) identities: Vec<Identity>,
     pub(super) way: Way,
@@ -92,9 +92,9 @@ pub struct Supplies {
     pub(super) events: Sender<KeeperEvent>,
 }
 
-/// What the thread knows of a home.
+/// What the thread knows of a session directory.
 #[derive(Debug)]
-struct Kept {
+struct Watching {
     watch: i32,
     names: usize,
     is_left: bool,
@@ -112,9 +112,9 @@ pub(crate) struct CarriedOut {
 pub struct Keeper {
     supplies: Supplies,
     who: Cred,
-    /// From the first home on.
+    /// From the first session directory on.
     lodging: Option<Lodging>,
-    homes: HashMap<HomeId, Kept>,
+    session_dirs: HashMap<SessionDirId, Watching>,
     /// How many those are, for who decides how long the thread lives.
     count: Arc<AtomicUsize>,
     orders: Receiver<Order>,
@@ -126,16 +126,24 @@ impl Keeper {
     pub fn new(supplies: Supplies, who: Cred, eventfd: &Arc<EventFd>, count: &Arc<AtomicUsize>) -> Keeper {
         let (sender, orders) = channel();
         let way = Way { orders: sender, eventfd: Arc::clone(eventfd) };
-        Keeper { supplies, who, lodging: None, homes: HashMap::new(), count: Arc::clone(count), orders, way }
+        Keeper {
+            supplies,
+            who,
+            lodging: None,
+            session_dirs: HashMap::new(),
+            count: Arc::clone(count),
+            orders,
+            way,
+        }
     }
 
     /// The directory of a new session, watched.
-    pub fn make_home(&mut self) -> std::io::Result<Home> {
+    pub fn make_session_dir(&mut self) -> std::io::Result<SessionDir> {
         let (rooms, who) = (&self.supplies.rooms, self.who);
         let lodging = self.lodging.get_or_insert_with(|| rooms.take(who));
-        let id = lodging.next_home();
+        let id = lodging.next_session_dir();
         let name = id.to_string();
-        make_dir(lodging, &name, HOME_MODE)?;
+        make_dir(lodging, &name, SESSION_DIR_MODE)?;
         let open = || {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let dir = rustix::fs::openat(lodging.dir(), &*name, flags, Mode::empty())?;
@@ -143,32 +151,34 @@ impl Keeper {
             Ok((dir, inotify::add_watch(&lodging.reports().inotify, lodging.path_to(&name), flags)?))
         };
         let (dir, watch) = open().inspect_err(|_: &std::io::Error| remove_dir(lodging, &name))?;
-        self.homes.insert(id, Kept { watch, names: 0, is_left: false });
+        self.session_dirs.insert(id, Watching { watch, names: 0, is_left: false });
         self.count.fetch_add(1, Ordering::AcqRel);
-        Ok(Home { id, dir, watch, reports: Arc::clone(lodging.reports()), way: self.way.clone() })
+        Ok(SessionDir { id, dir, watch, reports: Arc::clone(lodging.reports()), way: self.way.clone() })
     }
 
     /// Anchors in it, from `first` on; as many as can be had.
-    pub fn make_anchors(&mut self, home: HomeId, first: AnchorHandle, count: u32) -> Made {
-        let mut made = Made { home, first, identities: Vec::new(), way: self.way.clone() };
-        let (Some(lodging), Some(kept)) = (&self.lodging, self.homes.get_mut(&home)) else { return made };
+    pub fn make_anchors(&mut self, session_dir: SessionDirId, first: AnchorHandle, count: u32) -> Made {
+        let mut made = Made { session_dir, first, identities: Vec::new(), way: self.way.clone() };
+        let (Some(lodging), Some(watching)) = (&self.lodging, self.session_dirs.get_mut(&session_dir)) else {
+            return made;
+        };
         let handles = (0..count).map(|n| AnchorHandle(first.0.wrapping_add(n)));
         let identities = handles.map_while(|handle| {
-            let name = name_of(home, handle);
+            let name = name_of(session_dir, handle);
             // A name that was not removed yet is not made again.
             make_dir(lodging, &name, ANCHOR_MODE).ok()?;
             let identity = identity_at(lodging.dir(), &name, AtFlags::SYMLINK_NOFOLLOW);
             identity.inspect_err(|_| remove_dir(lodging, &name)).ok()
         });
         made.identities.extend(identities);
-        kept.names += made.identities.len();
+        watching.names += made.identities.len();
         made
     }
 
     /// Does some of what the engine's thread wants. That may take as long as the user's programs like.
     pub(crate) fn carry_out(&mut self) -> CarriedOut {
         let mut done = CarriedOut::default();
-        for _ in 0..ORDERS_PER_TURN {
+        for _ in 0..ORDERS_PER_ROUND {
             let Ok(order) = self.orders.try_recv() else { return done };
             done.has_events |= self.obey(order);
         }
@@ -179,41 +189,43 @@ impl Keeper {
     /// Whether the engine's thread must hear of it.
     fn obey(&mut self, order: Order) -> bool {
         let Some(lodging) = &self.lodging else { return false };
-        let (Order::Unname { home, .. } | Order::Discard { home, .. } | Order::Leave { home }) = order;
-        let Some(kept) = self.homes.get_mut(&home) else { return false };
+        let (Order::Unname { session_dir, .. }
+        | Order::Discard { session_dir, .. }
+        | Order::Leave { session_dir }) = order;
+        let Some(watching) = self.session_dirs.get_mut(&session_dir) else { return false };
         match order {
-            Order::Leave { .. } => kept.is_left = true,
+            Order::Leave { .. } => watching.is_left = true,
             Order::Discard { handle, .. } => {
-                remove_dir(lodging, &name_of(home, handle));
-                kept.names = kept.names.saturating_sub(1);
+                remove_dir(lodging, &name_of(session_dir, handle));
+                watching.names = watching.names.saturating_sub(1);
             }
             Order::Unname { handle, .. } => {
-                let name = name_of(home, handle);
+                let name = name_of(session_dir, handle);
                 let flags = WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
                 let watch = inotify::add_watch(&lodging.reports().inotify, lodging.path_to(&name), flags);
                 let Ok(watch) = watch else {
-                    let _ = self.supplies.events.send(KeeperEvent::Unwatched { home, handle });
+                    let _ = self.supplies.events.send(KeeperEvent::Unwatched { session_dir, handle });
                     return true;
                 };
                 // Before the name goes: see the module's head.
-                let _ = self.supplies.events.send(KeeperEvent::Watched { home, handle, watch });
+                let _ = self.supplies.events.send(KeeperEvent::Watched { session_dir, handle, watch });
                 remove_dir(lodging, &name);
-                kept.names = kept.names.saturating_sub(1);
+                watching.names = watching.names.saturating_sub(1);
             }
         }
-        if kept.is_left && kept.names == 0 {
+        if watching.is_left && watching.names == 0 {
             // Somebody may keep a descriptor of it, but nobody else pays for the watch.
-            let _ = inotify::remove_watch(&lodging.reports().inotify, kept.watch);
-            remove_dir(lodging, &home.to_string());
-            self.homes.remove(&home);
+            let _ = inotify::remove_watch(&lodging.reports().inotify, watching.watch);
+            remove_dir(lodging, &session_dir.to_string());
+            self.session_dirs.remove(&session_dir);
             self.count.fetch_sub(1, Ordering::AcqRel);
         }
         false
     }
 }
 
-fn name_of(home: HomeId, handle: AnchorHandle) -> String {
-    format!("{home}/{handle}")
+fn name_of(session_dir: SessionDirId, handle: AnchorHandle) -> String {
+    format!("{session_dir}/{handle}")
 }
 
 /// Makes a directory with just this mode, whatever the process's mask is.

@@ -21,7 +21,7 @@
 //! - *Who reads the end of a directory finds what it was*: its watch is told before its name goes, and what was told is taken
 //!   before a report that nobody knows. The same after reports were lost: what was told is taken before the kernel is asked which
 //!   watches there are.
-//! - *No name is made twice*: a home's is never used again, and an anchor's handle in it only 2^32 handles later; were its old name still
+//! - *No name is made twice*: a session directory's is never used again, and an anchor's handle in it only 2^32 handles later; were its old name still
 //!   there, it would not be made.
 //!
 //! The kernel keeps a limited number of reports (fs.inotify.max_queued_events) and says when it lost some. Then every
@@ -36,7 +36,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use keeper::{Home, Keeper, Made, Supplies};
+pub use keeper::{Keeper, Made, SessionDir, Supplies};
 pub use table::{Anchors, Unwatched};
 
 use rustix::fs::{AtFlags, StatxFlags};
@@ -45,7 +45,7 @@ use std::os::fd::AsFd;
 /// What the kernel calls a descriptor's object: device and inode number.
 pub type Identity = (u64, u64);
 /// A session's directory. A session's number is given again; this one is not.
-pub type HomeId = u64;
+pub type SessionDirId = u64;
 
 /// Which object a descriptor has open. Asks nobody: what a file system has to ask others for is left as it was.
 pub fn identity_of(fd: impl AsFd) -> std::io::Result<Identity> {

@@ -11,7 +11,7 @@
 //! Each has an inotify instance as long as there are some (fs.inotify.max_user_instances); the rest shares one. None is closed, as
 //! closing waits for a grace period of the kernel's. Used by [`super::keeper`].
 
-use super::HomeId;
+use super::SessionDirId;
 use crate::anchor_root::AnchorRoot;
 use rustix::fs::inotify::{self, CreateFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -60,7 +60,7 @@ pub struct Rooms {
     rooms: Vec<Room>,
     occupancies: Mutex<Vec<Occupancy>>,
     shared: Arc<Reports>,
-    homes_made: AtomicU64,
+    session_dirs_made: AtomicU64,
     /// The engine's own network namespace: root of another is root of a container.
     netns: NetNs,
 }
@@ -72,7 +72,7 @@ impl Rooms {
         let occupancies = Mutex::new(vec![Occupancy::default(); dirs.len()]);
         let rooms = dirs.into_iter().map(|dir| Room { dir, reports: OnceLock::new() }).collect();
         let shared = Reports::open(SHARED)?;
-        Ok(Rooms { rooms, occupancies, shared, homes_made: AtomicU64::new(0), netns })
+        Ok(Rooms { rooms, occupancies, shared, session_dirs_made: AtomicU64::new(0), netns })
     }
 
     pub(super) fn dirs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -86,13 +86,13 @@ impl Rooms {
     /// A room for a thread, until that is dropped.
     pub(super) fn take(self: &Arc<Rooms>, who: Cred) -> Lodging {
         let mut occupancies = self.occupancies();
-        let place = choose(&occupancies, who, self.netns);
-        if let Some(tenancy) = occupancies.get_mut(place) {
+        let index = choose(&occupancies, who, self.netns);
+        if let Some(tenancy) = occupancies.get_mut(index) {
             tenancy.threads += 1;
             tenancy.last = Some(who);
         }
         drop(occupancies);
-        Lodging { rooms: Arc::clone(self), place }
+        Lodging { rooms: Arc::clone(self), index }
     }
 }
 
@@ -114,12 +114,12 @@ fn choose(occupancies: &[Occupancy], who: Cred, own: NetNs) -> usize {
 #[derive(Debug)]
 pub(super) struct Lodging {
     rooms: Arc<Rooms>,
-    place: usize,
+    index: usize,
 }
 
 impl Lodging {
     fn room(&self) -> &Room {
-        &self.rooms.rooms[self.place]
+        &self.rooms.rooms[self.index]
     }
 
     pub(super) fn dir(&self) -> BorrowedFd<'_> {
@@ -133,19 +133,19 @@ impl Lodging {
 
     pub(super) fn reports(&self) -> &Arc<Reports> {
         // Refused by fs.inotify.max_user_instances.
-        let open = || Reports::open(self.place as u32 + 1).unwrap_or_else(|_| Arc::clone(&self.rooms.shared));
+        let open = || Reports::open(self.index as u32 + 1).unwrap_or_else(|_| Arc::clone(&self.rooms.shared));
         self.room().reports.get_or_init(open)
     }
 
     /// A name for a directory that no other has had.
-    pub(super) fn next_home(&self) -> HomeId {
-        self.rooms.homes_made.fetch_add(1, Ordering::Relaxed)
+    pub(super) fn next_session_dir(&self) -> SessionDirId {
+        self.rooms.session_dirs_made.fetch_add(1, Ordering::Relaxed)
     }
 }
 
 impl Drop for Lodging {
     fn drop(&mut self) {
-        if let Some(tenancy) = self.rooms.occupancies().get_mut(self.place) {
+        if let Some(tenancy) = self.rooms.occupancies().get_mut(self.index) {
             tenancy.threads -= 1;
         }
     }
@@ -165,9 +165,9 @@ mod tests {
     fn who_comes_back_gets_his_room_and_nobody_one_that_root_of_a_container_had() {
         let mut occupancies = vec![Occupancy::default(); 4];
         let mut come = |who: Cred| {
-            let place = choose(&occupancies, who, OWN);
-            occupancies[place].last = Some(who);
-            place
+            let index = choose(&occupancies, who, OWN);
+            occupancies[index].last = Some(who);
+            index
         };
         assert_eq!([come(cred(7, 1)), come(cred(8, 1)), come(cred(0, 2)), come(cred(7, 1))], [0, 1, 2, 0]);
         assert_eq!(come(cred(0, 3)), 2, "the next root of a container");

@@ -1,9 +1,9 @@
 //! The engine's accounts of all anchors: whose they are, how their ends are told, and which are in doubt. Nothing in here
 //! touches a directory; what is to be done to one is an order to its user's thread.
 
-use super::keeper::{Home, KeeperEvent, Made, Order, Supplies, Way};
+use super::keeper::{KeeperEvent, Made, Order, SessionDir, Supplies, Way};
 use super::room::{Reports, ReportsId, Rooms, SHARED};
-use super::{HomeId, Identity};
+use super::{Identity, SessionDirId};
 use crate::anchor_root::AnchorRoot;
 use crate::poller::{Poller, Token};
 use rustix::fs::inotify::{self, ReadFlags};
@@ -21,7 +21,7 @@ const REPORTS_LEN: usize = 2 << 10;
 /// How long an instance is not heard that reports nothing but openings for nothing.
 const MUTED_US: u64 = 1_000;
 /// What users' threads tell is taken so many at once.
-const EVENTS_PER_TURN: usize = 64;
+const EVENTS_PER_ROUND: usize = 64;
 
 /// How an anchor's end is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum End {
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     identity: Identity,
-    home: HomeId,
+    session_dir: SessionDirId,
     end: End,
     /// In the list of those to be looked after.
     doubted: bool,
@@ -45,7 +45,7 @@ struct Anchor {
 
 /// The directory of a session's anchors.
 #[derive(Debug)]
-struct HomeRecord {
+struct SessionDirRecord {
     reports: ReportsId,
     watch: i32,
     way: Way,
@@ -56,7 +56,7 @@ struct HomeRecord {
 
 #[derive(Clone, Copy, Debug)]
 enum Watched {
-    Home(HomeId),
+    SessionDir(SessionDirId),
     Anchor(AnchorHandle),
 }
 
@@ -89,8 +89,8 @@ struct Orders {
 pub struct Anchors {
     by_handle: HashMap<AnchorHandle, Anchor>,
     by_identity: HashMap<Identity, AnchorHandle>,
-    sessions: HashMap<SessionId, HomeId>,
-    homes: HashMap<HomeId, HomeRecord>,
+    sessions: HashMap<SessionId, SessionDirId>,
+    session_dirs: HashMap<SessionDirId, SessionDirRecord>,
     sources: HashMap<ReportsId, Source>,
     /// To be looked after: their session is gone, or reports were lost and with them perhaps theirs.
     doubtful: VecDeque<AnchorHandle>,
@@ -113,7 +113,7 @@ impl Anchors {
             by_handle: HashMap::new(),
             by_identity: HashMap::new(),
             sessions: HashMap::new(),
-            homes: HashMap::new(),
+            session_dirs: HashMap::new(),
             sources: HashMap::new(),
             doubtful: VecDeque::new(),
             supplies,
@@ -141,46 +141,47 @@ impl Anchors {
     }
 
     /// A user's new session has this directory.
-    pub fn open_home(
+    pub fn open_session_dir(
         &mut self,
         poller: &Poller,
         session: SessionId,
         cred: Cred,
-        home: &Home,
+        session_dir: &SessionDir,
     ) -> std::io::Result<()> {
-        let id = home.reports.id;
+        let id = session_dir.reports.id;
         let source = match self.sources.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                poller.add(&home.reports.inotify, Token::Anchors(id))?;
-                let reports = Arc::clone(&home.reports);
+                poller.add(&session_dir.reports.inotify, Token::Anchors(id))?;
+                let reports = Arc::clone(&session_dir.reports);
                 place.insert(Source { reports, watched: HashMap::new(), cred: None })
             }
         };
-        source.watched.insert(home.watch, Watched::Home(home.id));
+        source.watched.insert(session_dir.watch, Watched::SessionDir(session_dir.id));
         source.cred = Some(cred).filter(|_| id != SHARED);
-        let (watch, way, named) = (home.watch, home.way.clone(), BTreeSet::new());
-        self.homes.insert(home.id, HomeRecord { reports: id, watch, way, named, open: true });
-        self.sessions.insert(session, home.id);
+        let (watch, way, named) = (session_dir.watch, session_dir.way.clone(), BTreeSet::new());
+        self.session_dirs
+            .insert(session_dir.id, SessionDirRecord { reports: id, watch, way, named, open: true });
+        self.sessions.insert(session, session_dir.id);
         Ok(())
     }
 
     /// The session for which this was made did not come about.
-    pub fn refuse_home(&mut self, home: &Home) {
-        self.send(&home.way, Order::Leave { home: home.id });
+    pub fn refuse_session_dir(&mut self, session_dir: &SessionDir) {
+        self.send(&session_dir.way, Order::Leave { session_dir: session_dir.id });
     }
 
-    pub fn home_of(&self, session: SessionId) -> Option<HomeId> {
+    pub fn session_dir_of(&self, session: SessionId) -> Option<SessionDirId> {
         self.sessions.get(&session).copied()
     }
 
     /// Anchors were made in the directory of a session that lives.
     pub fn add(&mut self, made: &Made) {
-        let Some(home) = self.homes.get_mut(&made.home) else { return };
+        let Some(session_dir) = self.session_dirs.get_mut(&made.session_dir) else { return };
         for (n, &identity) in (0..).zip(&made.identities) {
             let handle = AnchorHandle(made.first.0.wrapping_add(n));
-            home.named.insert(handle);
-            let anchor = Anchor { identity, home: made.home, end: End::Named, doubted: false };
+            session_dir.named.insert(handle);
+            let anchor = Anchor { identity, session_dir: made.session_dir, end: End::Named, doubted: false };
             self.by_handle.insert(handle, anchor);
             self.by_identity.insert(identity, handle);
         }
@@ -190,7 +191,7 @@ impl Anchors {
     pub fn refuse(&mut self, made: &Made) {
         for n in 0..made.identities.len() as u32 {
             let handle = AnchorHandle(made.first.0.wrapping_add(n));
-            self.send(&made.way, Order::Discard { home: made.home, handle });
+            self.send(&made.way, Order::Discard { session_dir: made.session_dir, handle });
         }
     }
 
@@ -280,8 +281,10 @@ impl Anchors {
     }
 
     fn closed_by_name(&mut self, id: ReportsId, watch: i32, handle: AnchorHandle) -> Option<AnchorHandle> {
-        let Some(&Watched::Home(home)) = self.sources.get(&id)?.watched.get(&watch) else { return None };
-        let anchor = self.by_handle.get_mut(&handle).filter(|anchor| anchor.home == home)?;
+        let Some(&Watched::SessionDir(session_dir)) = self.sources.get(&id)?.watched.get(&watch) else {
+            return None;
+        };
+        let anchor = self.by_handle.get_mut(&handle).filter(|anchor| anchor.session_dir == session_dir)?;
         match &mut anchor.end {
             End::Named => return Some(handle),
             End::Leaving { closed } => *closed = true,
@@ -298,17 +301,18 @@ impl Anchors {
         }
         match self.sources.get_mut(&id)?.watched.remove(&watch)? {
             Watched::Anchor(handle) => Some(handle),
-            Watched::Home(_) => None,
+            Watched::SessionDir(_) => None,
         }
     }
 
     /// Takes some of what users' threads have found out; returns how much.
     pub fn take_events(&mut self) -> usize {
-        for taken in 0..EVENTS_PER_TURN {
+        for taken in 0..EVENTS_PER_ROUND {
             let Ok(event) = self.events.try_recv() else { return taken };
-            let (KeeperEvent::Watched { home, handle, .. } | KeeperEvent::Unwatched { home, handle }) = event;
-            let reports = self.homes.get(&home).map(|record| record.reports);
-            let anchor = self.by_handle.get_mut(&handle).filter(|anchor| anchor.home == home);
+            let (KeeperEvent::Watched { session_dir, handle, .. }
+            | KeeperEvent::Unwatched { session_dir, handle }) = event;
+            let reports = self.session_dirs.get(&session_dir).map(|record| record.reports);
+            let anchor = self.by_handle.get_mut(&handle).filter(|anchor| anchor.session_dir == session_dir);
             let (Some(reports), Some(anchor)) = (reports, anchor) else { continue };
             let End::Leaving { closed } = anchor.end else { continue };
             match event {
@@ -317,7 +321,7 @@ impl Anchors {
                     if let Some(source) = self.sources.get_mut(&reports) {
                         source.watched.insert(watch, Watched::Anchor(handle));
                     }
-                    self.lost_name(home, handle);
+                    self.lost_name(session_dir, handle);
                 }
                 KeeperEvent::Unwatched { .. } => {
                     anchor.end = End::Named;
@@ -325,7 +329,7 @@ impl Anchors {
                 }
             }
         }
-        EVENTS_PER_TURN
+        EVENTS_PER_ROUND
     }
 
     /// The next anchor that has its name still.
@@ -342,7 +346,7 @@ impl Anchors {
             std::fs::read_to_string(format!("/proc/self/fdinfo/{}", source.reports.inotify.as_raw_fd()));
         let info = info.unwrap_or_default();
         let live: HashSet<i32> = info.lines().filter_map(watch_in).collect();
-        // Some watch there is, that of a home at least; without any, nothing was told.
+        // Some watch there is, that of a session directory at least; without any, nothing was told.
         if !live.is_empty() {
             source.watched.retain(|watch, watched| match watched {
                 Watched::Anchor(handle) if !live.contains(watch) => {
@@ -352,8 +356,8 @@ impl Anchors {
                 _ => true,
             });
         }
-        let homes = self.homes.values().filter(|home| home.reports == id);
-        for &handle in homes.flat_map(|home| &home.named) {
+        let session_dirs = self.session_dirs.values().filter(|session_dir| session_dir.reports == id);
+        for &handle in session_dirs.flat_map(|session_dir| &session_dir.named) {
             doubt(&mut self.by_handle, &mut self.doubtful, handle);
         }
     }
@@ -378,8 +382,9 @@ impl Anchors {
 
     /// Whether the session that the anchor was made for is gone.
     pub fn is_left(&self, handle: AnchorHandle) -> bool {
-        let home = self.by_handle.get(&handle).and_then(|anchor| self.homes.get(&anchor.home));
-        home.is_none_or(|home| !home.open)
+        let session_dir =
+            self.by_handle.get(&handle).and_then(|anchor| self.session_dirs.get(&anchor.session_dir));
+        session_dir.is_none_or(|session_dir| !session_dir.open)
     }
 
     /// From now on the anchor's end is reported by the anchor itself, and nobody will be able to open it any more. If that
@@ -389,9 +394,9 @@ impl Anchors {
             return;
         };
         anchor.end = End::Leaving { closed: false };
-        let home = anchor.home;
-        if let Some(way) = self.homes.get(&home).map(|record| record.way.clone()) {
-            self.send(&way, Order::Unname { home, handle });
+        let session_dir = anchor.session_dir;
+        if let Some(way) = self.session_dirs.get(&session_dir).map(|record| record.way.clone()) {
+            self.send(&way, Order::Unname { session_dir, handle });
         }
     }
 
@@ -403,8 +408,9 @@ impl Anchors {
             End::Leaving { .. } => return,
             End::Unnamed(_) => {}
             End::Named => {
-                if let Some(way) = self.homes.get(&anchor.home).map(|record| record.way.clone()) {
-                    self.send(&way, Order::Discard { home: anchor.home, handle });
+                if let Some(way) = self.session_dirs.get(&anchor.session_dir).map(|record| record.way.clone())
+                {
+                    self.send(&way, Order::Discard { session_dir: anchor.session_dir, handle });
                 }
             }
         }
@@ -424,36 +430,39 @@ impl Anchors {
         if self.by_identity.get(&anchor.identity) == Some(&handle) {
             self.by_identity.remove(&anchor.identity);
         }
-        self.lost_name(anchor.home, handle);
+        self.lost_name(anchor.session_dir, handle);
     }
 
-    fn lost_name(&mut self, id: HomeId, handle: AnchorHandle) {
-        if let Some(home) = self.homes.get_mut(&id) {
-            home.named.remove(&handle);
-            self.forget_left_home(id);
+    fn lost_name(&mut self, id: SessionDirId, handle: AnchorHandle) {
+        if let Some(session_dir) = self.session_dirs.get_mut(&id) {
+            session_dir.named.remove(&handle);
+            self.forget_left_session_dir(id);
         }
     }
 
-    fn forget_left_home(&mut self, id: HomeId) {
-        if self.homes.get(&id).is_some_and(|home| !home.open && home.named.is_empty())
-            && let Some(home) = self.homes.remove(&id)
-            && let Some(source) = self.sources.get_mut(&home.reports)
+    fn forget_left_session_dir(&mut self, id: SessionDirId) {
+        if self
+            .session_dirs
+            .get(&id)
+            .is_some_and(|session_dir| !session_dir.open && session_dir.named.is_empty())
+            && let Some(session_dir) = self.session_dirs.remove(&id)
+            && let Some(source) = self.sources.get_mut(&session_dir.reports)
         {
-            source.watched.remove(&home.watch);
+            source.watched.remove(&session_dir.watch);
         }
     }
 
     /// The session is gone and its number will be given again. Its anchors are to be looked after.
-    pub fn leave_home(&mut self, session: SessionId) {
+    pub fn leave_session_dir(&mut self, session: SessionId) {
         let Some(id) = self.sessions.remove(&session) else { return };
-        let Some(home) = self.homes.get_mut(&id) else { return };
-        home.open = false;
-        let way = home.way.clone();
-        for &handle in &home.named {
+        let Some(session_dir) = self.session_dirs.get_mut(&id) else { return };
+        session_dir.open = false;
+        let way = session_dir.way.clone();
+        for &handle in &session_dir.named {
             doubt(&mut self.by_handle, &mut self.doubtful, handle);
         }
-        self.forget_left_home(id);
-        self.send(&way, Order::Leave { home: id });
+        self.forget_left_session_dir(id);
+        self.send(&way, Order::Leave { session_dir: id });
     }
 
     /// Whether nothing of a session that has gone is held any more. (What a living one has goes with it.)
@@ -471,8 +480,8 @@ impl Anchors {
     }
 
     #[cfg(test)]
-    pub(crate) fn homes(&self) -> usize {
-        self.homes.len()
+    pub(crate) fn session_dirs(&self) -> usize {
+        self.session_dirs.len()
     }
 }
 

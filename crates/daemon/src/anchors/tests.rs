@@ -26,14 +26,14 @@ const OWN: NetNs = NetNs(1);
 /// The part of a user's thread.
 struct Thread {
     keeper: Keeper,
-    homes: Arc<AtomicUsize>,
+    session_dirs: Arc<AtomicUsize>,
 }
 
 impl Thread {
     fn of(anchors: &Anchors, uid: u32) -> Thread {
-        let (eventfd, homes) = (Arc::new(EventFd::new().expect("an eventfd")), Arc::default());
-        let keeper = Keeper::new(anchors.supplies(), Cred { uid, netns: OWN }, &eventfd, &homes);
-        Thread { keeper, homes }
+        let (eventfd, session_dirs) = (Arc::new(EventFd::new().expect("an eventfd")), Arc::default());
+        let keeper = Keeper::new(anchors.supplies(), Cred { uid, netns: OWN }, &eventfd, &session_dirs);
+        Thread { keeper, session_dirs }
     }
 
     /// A session's directory with anchors.
@@ -43,13 +43,16 @@ impl Thread {
         poller: &Poller,
         session: SessionId,
         handles: std::ops::Range<u32>,
-    ) -> Home {
-        let home = self.keeper.make_home().expect("a directory");
-        anchors.open_home(poller, session, Cred { uid: USER, netns: OWN }, &home).expect("a home");
-        let made = self.keeper.make_anchors(home.id, AnchorHandle(handles.start), handles.len() as u32);
+    ) -> SessionDir {
+        let session_dir = self.keeper.make_session_dir().expect("a directory");
+        anchors
+            .open_session_dir(poller, session, Cred { uid: USER, netns: OWN }, &session_dir)
+            .expect("a home");
+        let made =
+            self.keeper.make_anchors(session_dir.id, AnchorHandle(handles.start), handles.len() as u32);
         assert_eq!(made.identities.len(), handles.len());
         anchors.add(&made);
-        home
+        session_dir
     }
 }
 
@@ -57,7 +60,7 @@ struct World {
     anchors: Anchors,
     poller: Poller,
     thread: Thread,
-    home: Home,
+    session_dir: SessionDir,
 }
 
 impl World {
@@ -65,8 +68,8 @@ impl World {
         let poller = Poller::new().expect("epoll");
         let mut anchors = Anchors::new(4, OWN).expect("anchors");
         let mut thread = Thread::of(&anchors, USER);
-        let home = thread.settle_in(&mut anchors, &poller, SESSION, handles);
-        World { anchors, poller, thread, home }
+        let session_dir = thread.settle_in(&mut anchors, &poller, SESSION, handles);
+        World { anchors, poller, thread, session_dir }
     }
 
     fn recognise(&self, fd: impl AsFd) -> Option<AnchorHandle> {
@@ -75,7 +78,7 @@ impl World {
 
     fn open(&self, handle: u32) -> OwnedFd {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.home.dir, handle.to_string(), flags, Mode::empty()).expect("opened")
+        rustix::fs::openat(&self.session_dir.dir, handle.to_string(), flags, Mode::empty()).expect("opened")
     }
 
     /// The user's thread has its turn.
@@ -96,8 +99,8 @@ impl World {
     fn make_more_reports_than_fit(&self) {
         let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
         let limit: u32 = limit.trim().parse().expect("a number");
-        for turn in 0..limit + 2 {
-            drop(self.open(turn % 2));
+        for round in 0..limit + 2 {
+            drop(self.open(round % 2));
         }
     }
 
@@ -114,7 +117,7 @@ fn any_copy_of_an_anchor_is_recognised_and_nothing_else_is() {
     assert_eq!(world.recognise(&a), Some(AnchorHandle(1)));
     assert_eq!(world.recognise(b.try_clone().expect("dup")), Some(AnchorHandle(2)));
     assert_eq!(world.recognise(std::io::stdin()), None);
-    assert_eq!(world.recognise(&world.home.dir), None);
+    assert_eq!(world.recognise(&world.session_dir.dir), None);
     world.remove_name(1);
     assert_eq!(world.recognise(&a), Some(AnchorHandle(1)), "also without a name");
     drop(a);
@@ -148,7 +151,7 @@ fn one_that_another_process_has_shown_cannot_be_ended_by_its_first_session() {
     let mut world = World::new(1..2);
     let (own, passed_on) = (world.open(1), world.open(1));
     world.remove_name(1);
-    let name = rustix::fs::openat(&world.home.dir, "1", OFlags::RDONLY, Mode::empty());
+    let name = rustix::fs::openat(&world.session_dir.dir, "1", OFlags::RDONLY, Mode::empty());
     assert_eq!(name.err(), Some(Errno::NOENT));
     drop(own);
     assert_eq!(world.closed(), []);
@@ -164,14 +167,15 @@ fn a_link_in_the_place_of_a_home_leads_nowhere() {
         return; // Who may not mount has no rooms: SECURITY.md.
     }
     let mut world = World::new(0..4);
-    let elsewhere = Thread::of(&world.anchors, USER + 1).keeper.make_home().expect("another user's home");
+    let elsewhere =
+        Thread::of(&world.anchors, USER + 1).keeper.make_session_dir().expect("another user's home");
     let elsewhere = format!("/proc/self/fd/{}", elsewhere.dir.as_raw_fd());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let room = rustix::fs::openat(&world.home.dir, "..", flags, Mode::empty()).expect("the room");
-    let name = world.home.id.to_string();
+    let room = rustix::fs::openat(&world.session_dir.dir, "..", flags, Mode::empty()).expect("the room");
+    let name = world.session_dir.id.to_string();
     rustix::fs::renameat(&room, &*name, &room, "moved").expect("renamed");
     rustix::fs::symlinkat(&elsewhere, &room, &*name).expect("a link");
-    let made = world.thread.keeper.make_anchors(world.home.id, AnchorHandle(100), 4);
+    let made = world.thread.keeper.make_anchors(world.session_dir.id, AnchorHandle(100), 4);
     assert_eq!(made.identities.len(), 0);
     assert_eq!(std::fs::read_dir(&elsewhere).expect("a directory").count(), 0);
     let file = OFlags::CREATE | OFlags::WRONLY;
@@ -199,17 +203,17 @@ fn of_a_session_that_has_gone_only_what_stands_for_something_and_is_open_stays()
     let mut world = World::new(1..4);
     let (open, of_nothing) = (world.open(1), world.open(2));
     // The third one stands for something and nobody has it open.
-    world.anchors.leave_home(SESSION);
+    world.anchors.leave_session_dir(SESSION);
     assert!(world.anchors.is_left(AnchorHandle(1)) && world.anchors.doubts() == 3);
     look_after_all(&mut world, |handle| handle != AnchorHandle(2));
     assert_eq!(world.closed(), [AnchorHandle(3)]);
-    assert_eq!(world.thread.homes.load(Ordering::Relaxed), 0, "its directory is gone");
+    assert_eq!(world.thread.session_dirs.load(Ordering::Relaxed), 0, "its directory is gone");
     drop(of_nothing);
     assert_eq!(world.closed(), []);
     drop(open);
     assert_eq!(world.closed(), [AnchorHandle(1)]);
     assert!(world.anchors.is_empty());
-    assert_eq!(world.anchors.homes(), 0);
+    assert_eq!(world.anchors.session_dirs(), 0);
     world.thread.settle_in(&mut world.anchors, &world.poller, SESSION, 0..0);
 }
 
@@ -276,7 +280,7 @@ fn one_that_cannot_be_watched_keeps_its_name_and_is_closed_if_it_was() {
         end.take_if(|_| was_closed);
         assert_eq!(world.closed(), []);
         // As if there were no watch to be had.
-        rustix::fs::unlinkat(&world.home.dir, "1", AtFlags::REMOVEDIR).expect("removed");
+        rustix::fs::unlinkat(&world.session_dir.dir, "1", AtFlags::REMOVEDIR).expect("removed");
         world.carry_out();
         world.anchors.take_events();
         let unwatched = world.anchors.next_unwatched().expect("told");
@@ -290,7 +294,7 @@ fn a_name_that_is_still_there_is_not_made_again() {
     let mut world = World::new(1..3);
     world.anchors.remove(AnchorHandle(2));
     let make = |world: &mut World| {
-        world.thread.keeper.make_anchors(world.home.id, AnchorHandle(2), 1).identities.len()
+        world.thread.keeper.make_anchors(world.session_dir.id, AnchorHandle(2), 1).identities.len()
     };
     assert_eq!(make(&mut world), 0);
     world.carry_out();
@@ -300,16 +304,16 @@ fn a_name_that_is_still_there_is_not_made_again() {
 #[test]
 fn a_thread_has_its_home_until_the_last_name_in_it_is_gone() {
     let mut world = World::new(1..3);
-    let homes = Arc::clone(&world.thread.homes);
-    world.anchors.leave_home(SESSION);
+    let session_dirs = Arc::clone(&world.thread.session_dirs);
+    world.anchors.leave_session_dir(SESSION);
     world.carry_out();
-    assert_eq!(homes.load(Ordering::Relaxed), 1);
+    assert_eq!(session_dirs.load(Ordering::Relaxed), 1);
     // Made while the session ended.
-    let late = world.thread.keeper.make_anchors(world.home.id, AnchorHandle(9), 2);
+    let late = world.thread.keeper.make_anchors(world.session_dir.id, AnchorHandle(9), 2);
     world.anchors.refuse(&late);
     look_after_all(&mut world, |handle| handle == AnchorHandle(1));
-    assert_eq!(homes.load(Ordering::Relaxed), 0);
-    let name = rustix::fs::openat(&world.home.dir, "9", OFlags::RDONLY, Mode::empty());
+    assert_eq!(session_dirs.load(Ordering::Relaxed), 0);
+    let name = rustix::fs::openat(&world.session_dir.dir, "9", OFlags::RDONLY, Mode::empty());
     assert_eq!(name.err(), Some(Errno::NOENT));
 }
 
@@ -317,16 +321,18 @@ fn a_thread_has_its_home_until_the_last_name_in_it_is_gone() {
 fn users_share_no_directory() {
     let mut world = World::new(0..0);
     let mut other = Thread::of(&world.anchors, USER + 1);
-    let home = other.settle_in(&mut world.anchors, &world.poller, SessionId(4), 0..0);
-    let above = |home: &Home| identity_at(&home.dir, "..", AtFlags::empty()).expect("a directory");
-    assert_ne!(above(&home), above(&world.home));
+    let session_dir = other.settle_in(&mut world.anchors, &world.poller, SessionId(4), 0..0);
+    let above = |session_dir: &SessionDir| {
+        identity_at(&session_dir.dir, "..", AtFlags::empty()).expect("a directory")
+    };
+    assert_ne!(above(&session_dir), above(&world.session_dir));
 }
 
 #[test]
 fn a_flood_of_reports_is_read_a_few_at_a_time() {
     let mut world = World::new(0..4);
-    for turn in 0..1000 {
-        drop(world.open(turn % 4));
+    for round in 0..1000 {
+        drop(world.open(round % 4));
     }
     let told = std::iter::repeat_with(|| world.closed().len()).take_while(|told| *told > 0);
     let told: Vec<usize> = told.collect();

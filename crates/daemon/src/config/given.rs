@@ -3,31 +3,31 @@
 /// What is wrong with the configuration, and what to do.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    #[error("{place}: cannot read it ({error}); give the path of a readable file with --config")]
-    Unreadable { place: String, error: String },
-    #[error("{place}: {what}")]
-    Bad { place: String, what: String },
+    #[error("{origin}: cannot read it ({error}); give the path of a readable file with --config")]
+    Unreadable { origin: String, error: String },
+    #[error("{origin}: {what}")]
+    Bad { origin: String, what: String },
 }
 
 impl ConfigError {
     pub(super) fn on_command_line(what: impl Into<String>) -> ConfigError {
-        ConfigError::Bad { place: "command line".to_owned(), what: what.into() }
+        ConfigError::Bad { origin: "command line".to_owned(), what: what.into() }
     }
 }
 
 /// A value together with where it was given, for errors.
 pub(super) struct Given<T> {
     pub(super) value: T,
-    pub(super) place: String,
+    pub(super) origin: String,
 }
 
 impl<T> Given<T> {
     pub(super) fn flag(value: T, flag: &str) -> Given<T> {
-        Given { value, place: flag.to_owned() }
+        Given { value, origin: flag.to_owned() }
     }
 
     pub(super) fn bad(&self, what: String) -> ConfigError {
-        ConfigError::Bad { place: self.place.clone(), what }
+        ConfigError::Bad { origin: self.origin.clone(), what }
     }
 }
 

@@ -21,7 +21,7 @@ use ports::{FilePort, GivenPort, check_ports, pair_ports};
 use serde::Deserialize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use toe_abi::place;
+use toe_abi::discovery;
 use toe_engine::{Quotas, TcpConfig};
 use toml::Spanned;
 
@@ -219,20 +219,20 @@ impl Config {
 
     fn merge(flags: Flags, ports: Vec<GivenPort>, source: Option<Source<'_>>) -> Result<Config, ConfigError> {
         let file = source.as_ref().map(Source::parse).transpose()?.unwrap_or_default();
-        let given = |span: Range<usize>| source.as_ref().map_or_else(String::new, |s| s.place(span.start));
+        let given = |span: Range<usize>| source.as_ref().map_or_else(String::new, |s| s.origin(span.start));
         let number =
             |flag: Option<u64>, name: &str, file: Option<Spanned<u64>>, default: u64| match (flag, file) {
                 (Some(value), _) => Given::flag(value, name),
-                (None, Some(value)) => Given { place: given(value.span()), value: value.into_inner() },
+                (None, Some(value)) => Given { origin: given(value.span()), value: value.into_inner() },
                 (None, None) => Given::flag(default, name),
             };
         let spin = number(flags.spin_us, "--spin-us", file.spin_us, SPIN_US_DEFAULT);
         let word = |flag: Option<String>, name: &str, file: Option<Spanned<String>>| match (flag, file) {
             (Some(value), _) => Some(Given::flag(value, name)),
-            (None, file) => file.map(|v| Given { place: given(v.span()), value: v.into_inner() }),
+            (None, file) => file.map(|v| Given { origin: given(v.span()), value: v.into_inner() }),
         };
         let name = word(flags.name, "--name", file.name)
-            .unwrap_or_else(|| Given::flag(place::DEFAULT_ENGINE.to_owned(), "--name"));
+            .unwrap_or_else(|| Given::flag(discovery::DEFAULT_ENGINE.to_owned(), "--name"));
         let cores = word(flags.cores, "--cores", file.cores);
         let tcp = tcp::check(tcp::GivenTcp {
             congestion: word(flags.congestion, "--congestion", file.tcp.congestion),
@@ -307,33 +307,33 @@ struct Source<'a> {
 
 impl Source<'_> {
     /// `toe.toml:LINE` of a byte of the file.
-    fn place(&self, at: usize) -> String {
+    fn origin(&self, at: usize) -> String {
         let before = self.text.get(..at).unwrap_or(self.text);
         format!("{}:{}", self.path.display(), before.matches('\n').count() + 1)
     }
 
     fn parse(&self) -> Result<FileConfig, ConfigError> {
         toml::from_str(self.text).map_err(|error| {
-            let place = self.place(error.span().map_or(0, |span| span.start));
+            let origin = self.origin(error.span().map_or(0, |span| span.start));
             let hint = "; see `toe start --help` for what can stand there";
-            ConfigError::Bad { place, what: format!("{}{hint}", error.message().trim()) }
+            ConfigError::Bad { origin, what: format!("{}{hint}", error.message().trim()) }
         })
     }
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
     let unreadable = |error: std::io::Error| ConfigError::Unreadable {
-        place: path.display().to_string(),
+        origin: path.display().to_string(),
         error: error.to_string(),
     };
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
 fn check_name(name: Given<String>) -> Result<String, ConfigError> {
-    if place::is_valid_name(&name.value) {
+    if discovery::is_valid_name(&name.value) {
         return Ok(name.value);
     }
-    let max = place::NAME_LEN_MAX;
+    let max = discovery::NAME_LEN_MAX;
     Err(name.bad(format!(
         "{:?} cannot be a name; use up to {max} letters, digits, '-', '_' and '.', not starting with '.'",
         name.value

@@ -49,8 +49,9 @@ pub(super) struct GivenPort {
 }
 
 impl FilePort {
-    pub(super) fn given(self, place: &dyn Fn(Range<usize>) -> String) -> GivenPort {
-        let given = |value: Spanned<String>| Given { place: place(value.span()), value: value.into_inner() };
+    pub(super) fn given(self, origin: &dyn Fn(Range<usize>) -> String) -> GivenPort {
+        let given =
+            |value: Spanned<String>| Given { origin: origin(value.span()), value: value.into_inner() };
         GivenPort {
             port: given(self.port),
             addrs: self.addr.into_iter().map(given).collect(),
@@ -65,7 +66,7 @@ pub(super) fn pair_ports(matches: &ArgMatches) -> Result<Vec<GivenPort>, ConfigE
     for name in ["port", "addr", "gateway"] {
         let values = matches.get_many::<String>(name).into_iter().flatten().cloned();
         let places = matches.indices_of(name).into_iter().flatten();
-        flags.extend(places.zip(values).map(|(place, value)| (place, name, value)));
+        flags.extend(places.zip(values).map(|(origin, value)| (origin, name, value)));
     }
     flags.sort();
     let mut ports: Vec<GivenPort> = Vec::new();

@@ -34,9 +34,9 @@ pub(super) struct FileQuota {
 
 impl FileQuota {
     /// Each key with its value.
-    pub(super) fn given(self, place: impl Fn(std::ops::Range<usize>) -> String) -> Vec<(Key, Given<u64>)> {
+    pub(super) fn given(self, origin: impl Fn(std::ops::Range<usize>) -> String) -> Vec<(Key, Given<u64>)> {
         let given = |key, value: Option<Spanned<u64>>| {
-            value.map(|value| (key, Given { place: place(value.span()), value: value.into_inner() }))
+            value.map(|value| (key, Given { origin: origin(value.span()), value: value.into_inner() }))
         };
         [
             given(Key::Memory, self.memory_mib),

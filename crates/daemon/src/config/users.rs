@@ -104,9 +104,9 @@ pub struct UserConfig {
 pub(super) fn check(
     flags: UserFlags,
     file: FileUsers,
-    place: &dyn Fn(Range<usize>) -> String,
+    origin: &dyn Fn(Range<usize>) -> String,
 ) -> Result<UserConfig, ConfigError> {
-    let given = |id: Spanned<Id>| Given { place: place(id.span()), value: id.into_inner() };
+    let given = |id: Spanned<Id>| Given { origin: origin(id.span()), value: id.into_inner() };
     let list = |flags: Vec<String>, name: &str, file: Option<Vec<Spanned<Id>>>| -> Vec<Given<Id>> {
         if flags.is_empty() {
             file.into_iter().flatten().map(given).collect()
@@ -122,7 +122,7 @@ pub(super) fn check(
     };
     let seccomp = match (flags.seccomp, file.seccomp) {
         (Some(text), _) => Some(Given::flag(text, "--seccomp")),
-        (None, file) => file.map(|word| Given { place: place(word.span()), value: word.into_inner() }),
+        (None, file) => file.map(|word| Given { origin: origin(word.span()), value: word.into_inner() }),
     };
     Ok(UserConfig {
         allowed: Allowed {

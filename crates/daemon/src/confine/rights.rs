@@ -20,13 +20,13 @@ const NAMES: [(CapabilitySet, &str); 4] = [
 /// The capabilities that an engine keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
-    kept: CapabilitySet,
+    retained: CapabilitySet,
 }
 
 impl std::fmt::Display for Rights {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&str> =
-            NAMES.iter().filter(|(right, _)| self.kept.contains(*right)).map(|(_, name)| *name).collect();
+            NAMES.iter().filter(|(right, _)| self.retained.contains(*right)).map(|(_, name)| *name).collect();
         f.write_str(if names.is_empty() { "none" } else { "" })?;
         f.write_str(&names.join(","))
     }
@@ -35,16 +35,16 @@ impl std::fmt::Display for Rights {
 impl Rights {
     /// What links on these drivers take, as far as this process has it.
     pub fn take(drivers: impl Iterator<Item = Driver>) -> Rights {
-        let mut kept = CapabilitySet::empty();
+        let mut retained = CapabilitySet::empty();
         for driver in drivers {
-            kept |= needed(driver);
+            retained |= needed(driver);
             // Its frames lie in memory that is locked, and that counts against the user's limit.
             if driver == Driver::Xdp && !may_lock_all_memory() {
-                kept |= CapabilitySet::IPC_LOCK;
+                retained |= CapabilitySet::IPC_LOCK;
             }
         }
         let have = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
-        Rights { kept: kept & have }
+        Rights { retained: retained & have }
     }
 
     /// Not even a program with more rights, were the engine to start one, would get others. It takes CAP_SETPCAP: so this
@@ -53,7 +53,7 @@ impl Rights {
         for number in 0..=LAST {
             let one = CapabilitySet::from_bits_retain(1 << number);
             // Those that this kernel does not know are not there to be dropped.
-            if !self.kept.contains(one) {
+            if !self.retained.contains(one) {
                 let _ = rustix::thread::remove_capability_from_bounding_set(one);
             }
         }
@@ -62,8 +62,8 @@ impl Rights {
     /// Gives up all others.
     pub fn keep_only(&self) -> rustix::io::Result<()> {
         let sets = CapabilitySets {
-            effective: self.kept,
-            permitted: self.kept,
+            effective: self.retained,
+            permitted: self.retained,
             inheritable: CapabilitySet::empty(),
         };
         rustix::thread::set_capabilities(None, sets)
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn local_needs_nothing_and_links_what_opening_them_takes() {
         assert_eq!(Rights::take([].into_iter()).to_string(), "none");
-        let all = Rights { kept: needed(Driver::Xdp) | needed(Driver::Tap) };
+        let all = Rights { retained: needed(Driver::Xdp) | needed(Driver::Tap) };
         assert_eq!(all.to_string(), "net_admin,net_raw,bpf");
         assert_eq!(needed(Driver::Packet), CapabilitySet::NET_RAW);
     }

@@ -4,7 +4,7 @@
 //! waits for the engine's thread is bounded by the number of users, and they take turns.
 
 use super::pages::{PagesOut, Returned};
-use crate::anchors::{Home, HomeId, Identity, Made};
+use crate::anchors::{Identity, Made, SessionDir, SessionDirId};
 use crate::policy::Credentials;
 use crate::policy::Named;
 use std::os::fd::OwnedFd;
@@ -31,15 +31,15 @@ pub enum Matter {
     /// [`Answer::Closed`]: there are too many.
     Open { newcomer: Newcomer, first: Option<(Request, Evidence)> },
     /// A host's request. Answer: [`Answer::Done`], [`Answer::Make`], [`Answer::Settle`] or [`Answer::End`].
-    Request { place: u32, request: Request, evidence: Evidence },
+    Request { conn: u32, request: Request, evidence: Evidence },
     /// What came of [`Answer::Make`]: the anchors that were made, from the first on. Answer: as for a request.
-    AnchorsMade { place: u32, wanted: u32, made: Made },
+    AnchorsMade { conn: u32, wanted: u32, made: Made },
     /// What came of [`Answer::Settle`]. Answer: as for the request that says so, which is carried out now.
-    Settled { place: u32, what: Mapped, is_settled: bool },
+    Settled { conn: u32, what: Mapped, is_settled: bool },
     /// A packet that is no request. Answer: as for a request.
-    Bad { place: u32, bad: BadMessage },
+    Bad { conn: u32, bad: BadMessage },
     /// The connection is at its end. Answer: [`Answer::Closed`].
-    Close { place: u32 },
+    Close { conn: u32 },
     /// Pages of regions of the user's sessions are gone, or stay, and lanes are closed. Answer: [`Answer::Done`].
     Returned { who: Cred, returned: Vec<Returned> },
     /// Kernel sockets that were shown are closed, or listen no more; by identity. Answer: [`Answer::Done`].
@@ -78,7 +78,7 @@ pub enum Evidence {
     /// It is not what the request is about, or is not there.
     Refused(Errno),
     /// For `Hello`: the directory of the session's anchors.
-    Home(Home),
+    SessionDir(SessionDir),
     /// For `ShowTwin`.
     Twin(Twin),
     /// For `AskLane`.
@@ -93,9 +93,9 @@ pub enum Evidence {
 
 /// What a request rests on, or the reason why it is refused.
 impl Evidence {
-    pub fn home(self) -> Result<Home, Errno> {
+    pub fn session_dir(self) -> Result<SessionDir, Errno> {
         match self {
-            Evidence::Home(home) => Ok(home),
+            Evidence::SessionDir(session_dir) => Ok(session_dir),
             other => Err(other.refusal()),
         }
     }
@@ -146,11 +146,11 @@ impl Evidence {
 #[derive(Debug)]
 pub enum Answer {
     /// The connection's place in the engine's table.
-    Opened { place: u32 },
+    Opened { conn: u32 },
     /// Nothing remains to be done.
     Done,
     /// Directories are to be made for these anchors; [`Matter::AnchorsMade`] says what came of it.
-    Make { home: HomeId, first: AnchorHandle, count: u32 },
+    Make { session_dir: SessionDirId, first: AnchorHandle, count: u32 },
     /// Memory that its host has mapped by now is to be settled; [`Matter::Settled`] says what came of it.
     Settle { what: Mapped, memory: Vec<(Region, OwnedFd)> },
     /// The connection is to be closed.

@@ -38,13 +38,13 @@ const OWN: usize = 3;
 const COMMON: usize = CONNECTIONS_MAX - (USERS_MAX + STRANGERS_MAX) * OWN;
 const SHARE: usize = 8;
 /// Connections accepted before anything else gets its turn.
-const ACCEPTS_PER_TURN: usize = 32;
+const ACCEPTS_PER_ROUND: usize = 32;
 /// How long accepting rests when there are no descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Sockets that the engine's thread is told of at once.
 const GONE_AT_ONCE: usize = 256;
 /// Connections with descriptors in them that nobody may be made to close now. With more nobody is let in any more.
-const KEPT_MAX: usize = 64;
+const HELD_MAX: usize = 64;
 
 /// What the engine's thread wants of the door.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ pub(super) struct Door {
     /// By account ([`account_of`]): root of a container holds up no root outside.
     users: HashMap<Cred, Regular>,
     /// Turned away, with something in them.
-    kept: Vec<(Credentials, OwnedFd)>,
+    held: Vec<(Credentials, OwnedFd)>,
     refused: Arc<AtomicU64>,
     twins: TwinLooks,
     /// Directories to be removed in the end, which may take as long as programs like. Who waits for that sees `done` go.
@@ -114,7 +114,7 @@ impl Door {
             listener: None,
             accept_not_before: None,
             users: HashMap::new(),
-            kept: Vec::new(),
+            held: Vec::new(),
             refused,
             twins: TwinLooks::default(),
             roots,
@@ -128,7 +128,7 @@ impl Door {
     pub(super) fn run(mut self) {
         while self.run_errands() {
             self.dismiss_idle();
-            self.close_kept();
+            self.close_held();
             self.accept();
             self.look_if_due();
             #[cfg(test)]
@@ -148,7 +148,7 @@ impl Door {
         let now = Instant::now();
         let is_open = self.is_accepting(now);
         let again = self.accept_not_before.filter(|_| self.listener.is_some() && !is_open);
-        let retry = (!self.kept.is_empty() || !self.twins.gone.is_empty()).then(|| now + ACCEPT_AGAIN_AFTER);
+        let retry = (!self.held.is_empty() || !self.twins.gone.is_empty()).then(|| now + ACCEPT_AGAIN_AFTER);
         let next = [self.twins.next.at(), again, retry].into_iter().flatten().min();
         let limit = next.map(|at| at.saturating_duration_since(now));
         // Rounded up, or it would look many times in the last part of a millisecond.
@@ -189,7 +189,7 @@ impl Door {
     }
 
     fn is_accepting(&self, now: Instant) -> bool {
-        self.kept.len() < KEPT_MAX && self.accept_not_before.is_none_or(|at| at <= now)
+        self.held.len() < HELD_MAX && self.accept_not_before.is_none_or(|at| at <= now)
     }
 
     fn accept(&mut self) {
@@ -197,7 +197,7 @@ impl Door {
             return;
         }
         self.accept_not_before = None;
-        for _ in 0..ACCEPTS_PER_TURN {
+        for _ in 0..ACCEPTS_PER_ROUND {
             let Some(listener) = &self.listener else { return };
             match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => self.admit(socket),
@@ -216,34 +216,34 @@ impl Door {
     fn admit(&mut self, socket: OwnedFd) {
         let Ok(who) = Credentials::of(&socket) else {
             let nobody = Credentials { uid: u32::MAX, netns: ELSEWHERE, ..Credentials::default() };
-            return self.turn_away(nobody, socket);
+            return self.reject(nobody, socket);
         };
         if !self.policy.may_attach(&who, || sys::peer_groups(&socket)) {
             let refusal = Reply::Refused { errno: Errno::EACCES.0, version: INTERFACE_VERSION };
             // Who asks is told why; nobody has to.
             let _ = socket::send(&socket, &refusal.encode(), &[]);
             self.count_refusal(&Policy::remedy(who.uid));
-            return self.turn_away(who, socket);
+            return self.reject(who, socket);
         }
         sys::let_descriptors_in(&socket, true);
         if let Err((socket, why)) = self.hand_over(&who, true, socket, Errand::Admit) {
             self.count_refusal(why);
-            self.turn_away(who, socket);
+            self.reject(who, socket);
         }
     }
 
     /// Closes a connection: here, if there is surely nothing in it, else on a thread of its user's.
-    fn turn_away(&mut self, who: Credentials, socket: OwnedFd) {
+    fn reject(&mut self, who: Credentials, socket: OwnedFd) {
         if let Err(socket) = socket::close_unread(socket)
             && let Err((socket, _)) = self.hand_over(&who, false, socket, Errand::Close)
         {
-            self.kept.push((who, socket));
+            self.held.push((who, socket));
         }
     }
 
-    fn close_kept(&mut self) {
-        for (who, socket) in std::mem::take(&mut self.kept) {
-            self.turn_away(who, socket);
+    fn close_held(&mut self) {
+        for (who, socket) in std::mem::take(&mut self.held) {
+            self.reject(who, socket);
         }
     }
 
@@ -302,7 +302,7 @@ impl Door {
         let shared = Arc::new(Shared {
             connections: AtomicUsize::new(0),
             watch: TwinWatch::new()?,
-            homes: Arc::default(),
+            session_dirs: Arc::default(),
             eventfd: Arc::new(EventFd::new()?),
         });
         let user = User::new(self.desk.clone(), who, Arc::clone(&shared), receiver)?;
@@ -315,9 +315,9 @@ impl Door {
     /// anything.
     fn dismiss_idle(&mut self) {
         self.users.retain(|_, regular| {
-            // Connections first: homes are made for those.
+            // Connections first: session directories are made for those.
             let stays = regular.shared.connections.load(Ordering::Acquire) > 0
-                || regular.shared.homes.load(Ordering::Acquire) > 0
+                || regular.shared.session_dirs.load(Ordering::Acquire) > 0
                 || !regular.shared.watch.is_empty();
             if !stays {
                 // The thread sees it once the sender is dropped, or at the next look.
@@ -402,9 +402,9 @@ mod tests {
         let common = |users: &[usize]| users.iter().map(|n| n.saturating_sub(OWN)).sum();
         let mut users = [0; USERS_MAX + STRANGERS_MAX];
         // One after the other takes all that he gets.
-        for place in 0..users.len() {
-            while may_have_more(users[place], common(&users)) {
-                users[place] += 1;
+        for index in 0..users.len() {
+            while may_have_more(users[index], common(&users)) {
+                users[index] += 1;
             }
         }
         assert!(users[0] > COMMON * 7 / 8 && users[1] > OWN, "{users:?}");

@@ -29,7 +29,7 @@ pub(super) fn of(
     watch: &TwinWatch,
 ) -> Evidence {
     let found = match *request {
-        Request::Hello { .. } => home(keeper),
+        Request::Hello { .. } => session_dir(keeper),
         Request::ShowTwin => presented.ok_or(Errno::EBADF).and_then(|presented| twin(&presented, watch)),
         Request::AskLane { .. } => presented
             .ok_or(Errno::EBADF)
@@ -58,12 +58,12 @@ fn user_of(presented: &OwnedFd) -> Result<Evidence, Errno> {
     Ok(Evidence::User(if is_memory { Named::ByMemory(uid) } else { Named::ByNumber(uid) }))
 }
 
-fn home(keeper: &mut Keeper) -> Result<Evidence, Errno> {
-    let home = keeper.make_home().map_err(|error| {
+fn session_dir(keeper: &mut Keeper) -> Result<Evidence, Errno> {
+    let session_dir = keeper.make_session_dir().map_err(|error| {
         tracing::warn!(%error, "no directory for a session's anchors");
         Errno::ENOMEM
     })?;
-    Ok(Evidence::Home(home))
+    Ok(Evidence::SessionDir(session_dir))
 }
 
 /// A kernel socket as evidence that its owner may have the port: one that holds it and does nothing else.

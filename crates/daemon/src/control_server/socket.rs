@@ -151,9 +151,9 @@ mod tests {
     fn what_can_hold_no_descriptors_is_closed_unread() {
         let (ours, theirs) = pair(false);
         send(&theirs, 70);
-        let is_kept_out = crate::sys::keeps_descriptors_out(&ours);
-        assert_eq!(is_kept_out, crate::sys::can_refuse_descriptors());
-        assert_eq!(close_unread(ours).is_ok(), is_kept_out, "an older kernel does not say");
+        let is_excluded = crate::sys::keeps_descriptors_out(&ours);
+        assert_eq!(is_excluded, crate::sys::can_refuse_descriptors());
+        assert_eq!(close_unread(ours).is_ok(), is_excluded, "an older kernel does not say");
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub(super) struct Shared {
     pub(super) connections: AtomicUsize,
     pub(super) watch: TwinWatch,
     /// Directories that the thread keeps.
-    pub(super) homes: Arc<AtomicUsize>,
+    pub(super) session_dirs: Arc<AtomicUsize>,
     /// Rung when there is an errand or an order, when there are pages to be given back, or no control server any more.
     pub(super) eventfd: Arc<EventFd>,
 }
@@ -80,7 +80,7 @@ pub(super) struct Shared {
 struct Visit {
     socket: OwnedFd,
     /// In the engine's table; [`NOWHERE`] until that has said so.
-    place: u32,
+    conn: u32,
 }
 
 /// Nobody's place.
@@ -120,7 +120,7 @@ impl User {
         epoll::add(&epoll, &*shared.eventfd, EventData::new_u64(EVENTFD), EventFlags::IN)?;
         Ok(User {
             pages: PagesIn::new(&shared.eventfd, &desk.handed),
-            keeper: Keeper::new(desk.supplies.clone(), who, &shared.eventfd, &shared.homes),
+            keeper: Keeper::new(desk.supplies.clone(), who, &shared.eventfd, &shared.session_dirs),
             desk,
             who,
             shared,
@@ -135,18 +135,18 @@ impl User {
 
     /// Until the user has left, or the engine is gone.
     pub(super) fn run(mut self) {
-        while self.turn().is_ok() {}
+        while self.round().is_ok() {}
         self.pages.finish();
     }
 
-    fn turn(&mut self) -> Result<(), Gone> {
+    fn round(&mut self) -> Result<(), Gone> {
         let events = self.wait()?;
         for event in events.into_iter().flatten() {
             match event {
                 EVENTFD => {
                     self.run_errands()?;
                     self.give_pages_back()?;
-                    if self.look_after_homes() {
+                    if self.look_after_session_dirs() {
                         // The rest after what the user's programs have asked.
                         let _ = self.shared.eventfd.signal();
                     }
@@ -208,13 +208,13 @@ impl User {
     }
 
     /// Does some of what the engine's thread wants of directories of anchors; `true`: there is more.
-    fn look_after_homes(&mut self) -> bool {
-        let had = self.shared.homes.load(Ordering::Acquire);
+    fn look_after_session_dirs(&mut self) -> bool {
+        let had = self.shared.session_dirs.load(Ordering::Acquire);
         let done = self.keeper.carry_out();
         if done.has_events {
             let _ = self.desk.eventfd.signal();
         }
-        if had > 0 && self.shared.homes.load(Ordering::Acquire) == 0 {
+        if had > 0 && self.shared.session_dirs.load(Ordering::Acquire) == 0 {
             // Nothing may be left to do here.
             let _ = self.desk.control_server.signal();
         }
@@ -233,7 +233,7 @@ impl User {
         self.hear()?;
         let at = self.visits.iter().position(Option::is_none).unwrap_or(self.visits.len());
         let watched = epoll::add(&self.epoll, &socket, EventData::new_u64(at as u64), EventFlags::IN);
-        let visit = Some(Visit { socket, place: NOWHERE });
+        let visit = Some(Visit { socket, conn: NOWHERE });
         match self.visits.get_mut(at) {
             Some(slot) => *slot = visit,
             None => self.visits.push(visit),
@@ -289,16 +289,16 @@ impl User {
 
     fn take(&mut self, at: usize, packet: Packet) -> Result<(), Gone> {
         let Some(Some(visit)) = self.visits.get(at) else { return Ok(()) };
-        let place = visit.place;
+        let conn = visit.conn;
         let matter = match packet {
             Packet::None => return Ok(()),
             Packet::Closed => return self.close(at),
             Packet::Message { bytes, len, fd } => match request_in(&bytes[..len]) {
                 Ok(request) => {
                     let evidence = self.evidence(&request, fd);
-                    Matter::Request { place, request, evidence }
+                    Matter::Request { conn, request, evidence }
                 }
-                Err(bad) => Matter::Bad { place, bad },
+                Err(bad) => Matter::Bad { conn, bad },
             },
         };
         let is_carried_out_here = matches!(
@@ -315,7 +315,7 @@ impl User {
     fn evidence(&mut self, request: &Request, fd: Option<OwnedFd>) -> Evidence {
         if matches!(request, Request::Hello { .. }) {
             // Nobody has directories made faster than they are removed.
-            while self.look_after_homes() {}
+            while self.look_after_session_dirs() {}
         }
         let watched_none = self.shared.watch.is_empty();
         let evidence = evidence::of(request, fd, &mut self.keeper, &self.shared.watch);
@@ -334,19 +334,19 @@ impl User {
     fn hear(&mut self) -> Result<(), Gone> {
         while let Some((at, answers)) = self.asked.take() {
             match answers.recv().map_err(|_| Gone)? {
-                Answer::Make { home, first, count } => {
-                    let made = self.keeper.make_anchors(home, first, count);
+                Answer::Make { session_dir, first, count } => {
+                    let made = self.keeper.make_anchors(session_dir, first, count);
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
-                    self.ask(Matter::AnchorsMade { place: visit.place, wanted: count, made }, at)?;
+                    self.ask(Matter::AnchorsMade { conn: visit.conn, wanted: count, made }, at)?;
                 }
                 Answer::Settle { what, memory } => {
                     let is_settled = memory.into_iter().all(|(region, file)| region.settle(file).is_ok());
                     let Some(Some(visit)) = self.visits.get(at) else { continue };
-                    self.ask(Matter::Settled { place: visit.place, what, is_settled }, at)?;
+                    self.ask(Matter::Settled { conn: visit.conn, what, is_settled }, at)?;
                 }
                 Answer::End => self.close(at)?,
-                Answer::Opened { place } => {
-                    self.visits.get_mut(at).into_iter().flatten().for_each(|visit| visit.place = place);
+                Answer::Opened { conn } => {
+                    self.visits.get_mut(at).into_iter().flatten().for_each(|visit| visit.conn = conn);
                 }
                 refused @ Answer::Closed(_) => {
                     if let Some(visit) = self.visits.get_mut(at).and_then(Option::take) {
@@ -371,7 +371,7 @@ impl User {
     fn close(&mut self, at: usize) -> Result<(), Gone> {
         let Some(visit) = self.visits.get_mut(at).and_then(Option::take) else { return Ok(()) };
         let _ = epoll::delete(&self.epoll, &visit.socket);
-        let answer = self.ask_and_wait(Matter::Close { place: visit.place })?;
+        let answer = self.ask_and_wait(Matter::Close { conn: visit.conn })?;
         end(visit.socket, answer);
         self.left();
         Ok(())

@@ -44,8 +44,8 @@ impl Wake {
         match self {
             Wake::Interrupt(line) => line.signal(),
             Wake::Answer { socket, message, fds } => {
-                let beside: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-                if socket::send(&*socket, &message, &beside).is_err() {
+                let shown: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+                if socket::send(&*socket, &message, &shown).is_err() {
                     // A host that does not read loses its connection.
                     socket::hang_up(&*socket);
                 }

@@ -1,7 +1,7 @@
 //! Where what a program's sockets send waits for the engine. A session has those of its program.
 
 use std::os::fd::OwnedFd;
-use toe_abi::lane::RecordHead;
+use toe_abi::lane::DatagramHeader;
 use toe_base::DatagramId;
 use toe_ring::{LaneReceiver, Region};
 use zerocopy::FromBytes;
@@ -40,18 +40,18 @@ impl FromSocket {
     }
 
     /// The next record, its bytes behind the head in `text`. A record without a head is as good as none.
-    pub(super) fn take(&mut self, text: &mut Vec<u8>) -> Option<RecordHead> {
+    pub(super) fn take(&mut self, text: &mut Vec<u8>) -> Option<DatagramHeader> {
         let record = self.end.first()?;
-        let mut head = [0; RecordHead::LEN as usize];
+        let mut header = [0; DatagramHeader::LEN as usize];
         let memory = self.end.lane();
         // What was there before is written over, so it need not be cleared.
-        text.resize(record.len.saturating_sub(RecordHead::LEN) as usize, 0);
-        if record.len >= RecordHead::LEN {
-            memory.read(record.place, 0, &mut head);
-            memory.read(record.place, RecordHead::LEN, text);
+        text.resize(record.len.saturating_sub(DatagramHeader::LEN) as usize, 0);
+        if record.len >= DatagramHeader::LEN {
+            memory.read(record.position, 0, &mut header);
+            memory.read(record.position, DatagramHeader::LEN, text);
         }
         self.end.take(record);
-        Some(RecordHead::read_from_bytes(&head).unwrap_or_default())
+        Some(DatagramHeader::read_from_bytes(&header).unwrap_or_default())
     }
 }
 

@@ -15,7 +15,7 @@ use toe_engine::{ControlEvent, Engine, NewEnd, OpenedDatagrams};
 use toe_ring::{LaneMemory, LaneReceiver, LaneSender};
 
 /// Datagrams of all of a session's sockets taken in one turn: some of the most that a record can hold, or many small ones.
-const DATAGRAMS_PER_TURN: usize = 64;
+const DATAGRAMS_PER_ROUND: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct DatagramSenders {
@@ -65,7 +65,7 @@ impl DatagramSenders {
         sessions: &mut Sessions,
         id: SessionId,
     ) -> usize {
-        let most = DATAGRAMS_PER_TURN;
+        let most = DATAGRAMS_PER_ROUND;
         let count = sessions.get(id).map_or(0, |session| session.datagrams.len());
         let mut taken = 0;
         for at in (0..count).rev() {
@@ -100,8 +100,8 @@ impl DatagramSenders {
             let Some(socket) = session.and_then(|session| session.datagrams.get_mut(at)) else { break };
             let end = socket.id;
             match socket.take(&mut self.text) {
-                Some(head) => {
-                    let (count, incoming) = engine.handle_datagrams(now, end, &head, &self.text);
+                Some(header) => {
+                    let (count, incoming) = engine.handle_datagrams(now, end, &header, &self.text);
                     sessions.hand_over(now, engine, incoming);
                     taken += count;
                     taken += self.text.len() / BYTES_AS_ONE;

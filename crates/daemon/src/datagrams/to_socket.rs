@@ -6,7 +6,7 @@
 
 use crate::control_server::pages::PagesOut;
 use std::collections::VecDeque;
-use toe_abi::lane::{RECORD_MAX, RING_LEN_MAX, RecordHead};
+use toe_abi::lane::{DatagramHeader, RECORD_MAX, RING_LEN_MAX};
 use toe_base::{Cred, Endpoint, Instant};
 use toe_engine::work::Arrival;
 use toe_engine::{Delivered, RxDatagram};
@@ -28,7 +28,7 @@ const TOGETHER_MAX: usize = 128;
 /// Bytes in a lane that nobody has claimed and that are much: more than small datagrams are in so short a time, and still far from all that it holds.
 const MUCH: usize = 128 << 10;
 /// What an unused buffer keeps.
-const KEPT: usize = 2048;
+const RETAINED_LEN: usize = 2048;
 
 /// The kernel's way.
 pub(super) trait ByKernel {
@@ -43,7 +43,7 @@ pub(super) type Late<'a> = (&'a RxDatagram<'a>, (&'a dyn FrameTail, usize));
 fn record_len_of(datagram: &RxDatagram<'_>) -> Option<u32> {
     u32::try_from(datagram.text.len())
         .ok()
-        .map(|len| len.saturating_add(RecordHead::LEN))
+        .map(|len| len.saturating_add(DatagramHeader::LEN))
         .filter(|len| *len <= RECORD_MAX)
 }
 
@@ -55,7 +55,7 @@ struct Lane {
     /// There was no room, and the program had come further since the last time.
     is_crowded: bool,
     /// Where the last record is.
-    last_place: Option<u64>,
+    last_position: Option<u64>,
 }
 
 /// A datagram on its way to the kernel, which wakes the program.
@@ -71,7 +71,7 @@ struct Unclaimed {
     arrival: Arrival,
     ports: UdpRepr,
     segment: Option<u16>,
-    place: u64,
+    position: u64,
     len: u32,
 }
 
@@ -104,7 +104,7 @@ impl ToSocket {
         ToSocket {
             account,
             user,
-            lane: Lane { end, full_at: None, is_crowded: false, last_place: None },
+            lane: Lane { end, full_at: None, is_crowded: false, last_position: None },
             waking: WakingDatagram::default(),
             unclaimed: VecDeque::new(),
             remembered: 0,
@@ -205,10 +205,10 @@ impl ToSocket {
         self.unclaimed_bytes += datagram.text.len();
         // None behind one that is not remembered: that one is older.
         if self.remembered < RETURNABLE_MAX
-            && let (Some(len), Some(place)) = (record_len_of(datagram), self.lane.last_place)
+            && let (Some(len), Some(position)) = (record_len_of(datagram), self.lane.last_position)
         {
             self.remembered += 1;
-            self.unclaimed.push_back(Unclaimed { arrival, ports, segment, place, len });
+            self.unclaimed.push_back(Unclaimed { arrival, ports, segment, position, len });
         }
     }
 
@@ -226,7 +226,7 @@ impl ToSocket {
         kernel.deliver(&self.user, &RxDatagram { arrival, ports, headers: &[], text, segment: None });
         self.lane.end.end_ring();
         self.waking.text.clear();
-        self.waking.text.shrink_to(KEPT);
+        self.waking.text.shrink_to(RETAINED_LEN);
         true
     }
 
@@ -263,21 +263,21 @@ impl ToSocket {
     /// go back; from whom they are it cannot say.
     #[cold]
     fn return_one(&mut self, kernel: &dyn ByKernel) -> usize {
-        let Some(Unclaimed { arrival, ports, segment, place, len }) = self.unclaimed.pop_front() else {
+        let Some(Unclaimed { arrival, ports, segment, position, len }) = self.unclaimed.pop_front() else {
             return 0;
         };
         if !self.lane.end.begin_ring(true) {
             return 0;
         }
         let mut text = std::mem::take(&mut self.waking.text);
-        text.resize(len.saturating_sub(RecordHead::LEN) as usize, 0);
-        self.lane.end.lane().read(place, RecordHead::LEN, &mut text);
-        self.lane.end.void(place, len);
+        text.resize(len.saturating_sub(DatagramHeader::LEN) as usize, 0);
+        self.lane.end.lane().read(position, DatagramHeader::LEN, &mut text);
+        self.lane.end.void(position, len);
         let datagram = RxDatagram { arrival, ports, headers: &[], text: text.as_slice().into(), segment };
         one_by_one(&datagram, kernel, &self.user);
         self.lane.end.end_ring();
         text.clear();
-        text.shrink_to(KEPT);
+        text.shrink_to(RETAINED_LEN);
         self.waking.text = text;
         1
     }
@@ -300,24 +300,24 @@ impl Lane {
     /// By the lane, or lost there; `None`: the program does not look.
     fn put(&mut self, datagram: &RxDatagram<'_>) -> Option<Delivered> {
         let len = record_len_of(datagram)?;
-        let place = match self.begin(len, datagram) {
-            Ok(place) => place,
+        let position = match self.begin(len, datagram) {
+            Ok(position) => position,
             Err(delivered) => return delivered,
         };
-        self.end.lane().write(place, RecordHead::LEN, &datagram.text);
+        self.end.lane().write(position, DatagramHeader::LEN, &datagram.text);
         self.end.publish(len).then_some(Delivered::ByLane)
     }
 
     /// The same, and the link writes the bytes itself.
     fn put_tail(&mut self, (datagram, (tail, at)): Late<'_>, bytes: &mut Vec<u8>) -> Option<Delivered> {
         let len = record_len_of(datagram)?;
-        let place = match self.begin(len, datagram) {
-            Ok(place) => place,
+        let position = match self.begin(len, datagram) {
+            Ok(position) => position,
             Err(delivered) => return delivered,
         };
         let lane = self.end.lane();
         let text_len = datagram.text.len();
-        let [first, second] = lane.pieces_from(place, RecordHead::LEN, text_len as u32);
+        let [first, second] = lane.pieces_from(position, DatagramHeader::LEN, text_len as u32);
         let lend = |(offset, len): (u64, usize)| lane.region().lend(offset, len);
         let (Ok(first), Ok(second)) = (lend(first), lend(second)) else { return Some(Delivered::Nowhere) };
         if !tail.take(at, &[first, second]) {
@@ -328,26 +328,26 @@ impl Lane {
         }
         // The program has just begun to wait, and the link does not have them any more.
         bytes.resize(text_len, 0);
-        self.end.lane().read(place, RecordHead::LEN, bytes);
+        self.end.lane().read(position, DatagramHeader::LEN, bytes);
         None
     }
 
     /// Where a record may be written, of which the head is already. Else what became of the datagram, as [`Lane::put`] says it.
     fn begin(&mut self, len: u32, datagram: &RxDatagram<'_>) -> Result<u64, Option<Delivered>> {
         match self.end.offer(len) {
-            Offer::Lane { place } => {
+            Offer::Lane { position } => {
                 let arrival = &datagram.arrival;
-                let head = RecordHead {
+                let header = DatagramHeader {
                     peer: datagram.from().into(),
                     own: Endpoint { addr: arrival.dst, port: 0 }.into(),
                     hop_limit: arrival.hop_limit,
                     traffic_class: arrival.traffic_class,
                     segment: datagram.segment.unwrap_or(0),
-                    ..RecordHead::default()
+                    ..DatagramHeader::default()
                 };
-                self.last_place = Some(place);
-                self.end.lane().write(place, 0, head.as_bytes());
-                Ok(place)
+                self.last_position = Some(position);
+                self.end.lane().write(position, 0, header.as_bytes());
+                Ok(position)
             }
             Offer::Full => Err(self.is_full()),
             Offer::Kernel => Err(None),

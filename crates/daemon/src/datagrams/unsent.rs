@@ -15,7 +15,7 @@ const USERS_SOCKETS_MAX: usize = 32;
 /// Records of one socket: as many as the smallest ring holds of 10 bytes each. Who has the memory still may go on writing into it.
 const RECORDS_MAX: usize = 16_384;
 /// What no link has taken by then is lost: a link that takes nothing keeps nobody awake for longer.
-const KEPT_US: u64 = 1_000_000;
+const HELD_US: u64 = 1_000_000;
 /// Datagrams taken in one round.
 const DATAGRAMS_PER_ROUND: usize = 32;
 
@@ -53,7 +53,7 @@ impl Unsent {
         socket.end.close();
         if !socket.end.is_empty() && self.has_room_for(account) {
             engine.handle_control(now, ControlEvent::SenderLingers(socket.id), sessions);
-            let until = now.after_us(KEPT_US);
+            let until = now.after_us(HELD_US);
             self.0.push_back(One { account, socket, records_left: RECORDS_MAX, until });
         }
     }
@@ -82,13 +82,13 @@ impl Unsent {
         while taken < DATAGRAMS_PER_ROUND && engine.takes_datagrams() {
             let Some(mut one) = self.0.pop_front() else { break };
             let id = one.socket.id;
-            let head = if one.records_left > 0 { one.socket.take(&mut text) } else { None };
-            let Some(head) = head else {
+            let header = if one.records_left > 0 { one.socket.take(&mut text) } else { None };
+            let Some(header) = header else {
                 engine.handle_control(now, ControlEvent::SenderForgotten(id), sessions);
                 continue;
             };
             let before = clock.nanos();
-            let (count, incoming) = engine.handle_datagrams(now, id, &head, &text);
+            let (count, incoming) = engine.handle_datagrams(now, id, &header, &text);
             sessions.hand_over(now, engine, incoming);
             taken += count;
             taken += text.len() / BYTES_AS_ONE;

@@ -328,5 +328,5 @@ fn two_sessions_are_not_asked_for_at_once() {
     assert!(matches!(second, Reply::Refused { errno, .. } if errno == Errno::EALREADY.0));
     settle(&mut daemon);
     assert_eq!(daemon.whole_status().sessions.len(), 1);
-    assert_eq!(daemon.anchors.homes(), 1, "the second's directory has gone again");
+    assert_eq!(daemon.anchors.session_dirs(), 1, "the second's directory has gone again");
 }

@@ -114,10 +114,10 @@ fn users_leave_room_for_the_starters_captures() {
     let controls: Vec<Control> = (0..7).map(|_| Control::new(&mut daemon)).collect();
     settle(&mut daemon);
     let mut refused = Vec::new();
-    for (place, uid) in (0..7).zip([33, 33, 34, 35, 36, 37, 0]) {
-        daemon.pose(place, uid);
-        if capture(&mut daemon, &controls[place as usize], "").is_err() {
-            refused.push(place);
+    for (conn, uid) in (0..7).zip([33, 33, 34, 35, 36, 37, 0]) {
+        daemon.pose(conn, uid);
+        if capture(&mut daemon, &controls[conn as usize], "").is_err() {
+            refused.push(conn);
         }
     }
     assert_eq!(refused, [1, 5], "a second one of a user, and a fifth of users");

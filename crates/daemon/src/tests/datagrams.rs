@@ -10,7 +10,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use toe_abi::attach::{Reply, Request, Use};
 use toe_abi::errno::Errno;
-use toe_abi::lane::{LaneLayout, LaneWord, RECORD_MAX, RecordHead, header};
+use toe_abi::lane::{DatagramHeader, LaneLayout, LaneWord, RECORD_MAX, header};
 use toe_base::{Endpoint, Instant, PortId, SessionId};
 use toe_engine::{Counter, Link, NetworkChange};
 use toe_ring::lane::Offer;
@@ -70,11 +70,11 @@ fn show_only(host: &FakeHost, daemon: &mut Daemon) -> Result<(Presented, Vec<Own
 
 impl Presented {
     /// Puts a record into the lane to the engine. `false`: it did not fit.
-    fn put(&mut self, head: &RecordHead, text: &[u8]) -> bool {
-        let len = RecordHead::LEN + text.len() as u32;
-        let Offer::Lane { place } = self.to_engine.offer(len) else { return false };
-        self.to_engine.lane().write(place, 0, head.as_bytes());
-        self.to_engine.lane().write(place, RecordHead::LEN, text);
+    fn put(&mut self, head: &DatagramHeader, text: &[u8]) -> bool {
+        let len = DatagramHeader::LEN + text.len() as u32;
+        let Offer::Lane { position } = self.to_engine.offer(len) else { return false };
+        self.to_engine.lane().write(position, 0, head.as_bytes());
+        self.to_engine.lane().write(position, DatagramHeader::LEN, text);
         self.to_engine.publish(len)
     }
 
@@ -83,14 +83,14 @@ impl Presented {
         self.from_engine.confirm();
         let record = self.from_engine.first()?;
         let mut bytes = vec![0; record.len as usize];
-        self.from_engine.lane().read(record.place, 0, &mut bytes);
+        self.from_engine.lane().read(record.position, 0, &mut bytes);
         self.from_engine.take(record);
-        Some(bytes.split_off(RecordHead::LEN as usize))
+        Some(bytes.split_off(DatagramHeader::LEN as usize))
     }
 }
 
-fn to(port: u16) -> RecordHead {
-    RecordHead { peer: Endpoint::new(OWN, port).into(), ..RecordHead::default() }
+fn to(port: u16) -> DatagramHeader {
+    DatagramHeader { peer: Endpoint::new(OWN, port).into(), ..DatagramHeader::default() }
 }
 
 /// Who shares memory with the engine could punch holes into it, in which the engine would wait.
@@ -141,18 +141,18 @@ fn misbehave(presented: &mut Presented, random: &mut Random, other: u16) {
     };
     let region = memory.region();
     let word = random.next() >> (random.next() % 64);
-    let place = LaneLayout::RING + ((random.next() % memory.ring_len()) & !7);
+    let position = LaneLayout::RING + ((random.next() % memory.ring_len()) & !7);
     let write = |at: u64, word: u64| region.write(at, &word.to_le_bytes()).expect("in the region");
     match random.next() % 9 {
         0 => write(LaneLayout::WORD, word),
         8 => write(LaneLayout::WORD, word | LaneWord::DIVERTED | LaneWord::ASLEEP),
         1 => write(LaneLayout::WORD, word & !(LaneWord::CLOSED | LaneWord::DIVERTED)),
         2 => write(LaneLayout::HEAD, word),
-        3 => write(place, header(RECORD_MAX + (word as u32 % 16), false)),
-        4 => write(place, word),
-        5 => drop(presented.put(&RecordHead { segment: word as u16, ..to(other) }, &[7; 3000])),
+        3 => write(position, header(RECORD_MAX + (word as u32 % 16), false)),
+        4 => write(position, word),
+        5 => drop(presented.put(&DatagramHeader { segment: word as u16, ..to(other) }, &[7; 3000])),
         6 => {
-            let mut head = RecordHead::default();
+            let mut head = DatagramHeader::default();
             head.as_mut_bytes().fill_with(|| random.next() as u8);
             presented.put(&head, b"a head of chance");
         }
@@ -239,7 +239,7 @@ fn a_record_counts_for_what_it_holds() {
         let Some(mut daemon) = with_link() else { return };
         let host = FakeHost::attach(&mut daemon);
         let mut presented = show(&host, &mut daemon).expect("shown");
-        let head = RecordHead { segment, ..to(presented.port) };
+        let head = DatagramHeader { segment, ..to(presented.port) };
         let text = vec![1; len];
         let put = (0..80).take_while(|_| presented.put(&head, &text)).count();
         let session = daemon.sessions.live()[0];
@@ -272,7 +272,7 @@ fn a_list_shows_who_has_a_socket_and_what_it_did() {
     let mut own = show(&good, &mut daemon).expect("shown");
     own.from_engine.open();
     let port = own.port;
-    assert!(own.put(&RecordHead { segment: 10, ..to(port) }, &[1; 30]));
+    assert!(own.put(&DatagramHeader { segment: 10, ..to(port) }, &[1; 30]));
     settle(&mut daemon);
     let sockets = daemon.whole_sockets().sockets;
     let [socket] = &sockets[..] else { panic!("{sockets:?}") };
@@ -302,9 +302,9 @@ fn another_user_hears_nothing_of_it() {
     let (port, forged) = (own.port, Endpoint::new(OWN, own.port));
     assert!(own.put(&to(port), b"to myself"));
     // From a port that is not its own: only the address can be named.
-    assert!(other.put(&RecordHead { own: forged.into(), ..to(port) }, b"forged"));
+    assert!(other.put(&DatagramHeader { own: forged.into(), ..to(port) }, b"forged"));
     let elsewhere = Endpoint::new([10, 0, 0, 3], 1);
-    assert!(other.put(&RecordHead { own: elsewhere.into(), ..to(port) }, b"not its address"));
+    assert!(other.put(&DatagramHeader { own: elsewhere.into(), ..to(port) }, b"not its address"));
     settle(&mut daemon);
     let mut came = [own.take(), own.take()];
     came.sort();
@@ -390,12 +390,15 @@ fn a_lane_that_is_left_is_read_no_longer_than_it_could_be_full() {
     daemon.close_session(now, session);
     // A word that says that there is always one record more: they all have the same bytes.
     let memory = presented.to_engine.lane().clone();
-    let each = toe_abi::lane::record_len(RecordHead::LEN + 1);
+    let each = toe_abi::lane::record_len(DatagramHeader::LEN + 1);
     for n in 0..memory.ring_len() / each {
         let head = to(port);
         memory.write(n * each, 0, head.as_bytes());
         let at = LaneLayout::RING + n * each;
-        memory.region().write(at, &header(RecordHead::LEN + 1, false).to_le_bytes()).expect("in the region");
+        memory
+            .region()
+            .write(at, &header(DatagramHeader::LEN + 1, false).to_le_bytes())
+            .expect("in the region");
     }
     let mut rounds = 0;
     while daemon.senders.unsent.len() > 0 {
@@ -436,7 +439,7 @@ fn each_of_a_programs_sockets_gets_its_part_of_a_slow_link() {
     let host = FakeHost::attach(&mut daemon);
     let mut sockets: Vec<Presented> = (0..3).map(|_| show(&host, &mut daemon).expect("shown")).collect();
     let (now, session) = (daemon.timing.clock.now(), daemon.sessions.live()[0]);
-    let there = RecordHead { peer: Endpoint::new([10, 0, 0, 9], 53).into(), ..RecordHead::default() };
+    let there = DatagramHeader { peer: Endpoint::new([10, 0, 0, 9], 53).into(), ..DatagramHeader::default() };
     let mut slow = Slow::default();
     assert!(sockets[0].put(&there, b"who is there"));
     take_some(&mut daemon, now, session);

@@ -154,7 +154,7 @@ pub(crate) struct FakeHost {
     pub(crate) queue: HostQueueSet,
     pub(crate) completions: VecDeque<Completion>,
     /// The directory of its anchors.
-    home: OwnedFd,
+    session_dir: OwnedFd,
     pool: VecDeque<AnchorHandle>,
     send_at: u64,
     token: u32,
@@ -171,7 +171,8 @@ impl FakeHost {
     pub(crate) fn attach_by(daemon: &mut Daemon, control: Control) -> FakeHost {
         let (reply, fds) = control.ask_meanwhile(daemon, Request::Hello { room: 0 });
         let Reply::Welcome { layout, .. } = reply else { panic!("{reply:?}") };
-        let [memory, to_read, eventfd, _, home] = <[OwnedFd; 5]>::try_from(fds).expect("five descriptors");
+        let [memory, to_read, eventfd, _, session_dir] =
+            <[OwnedFd; 5]>::try_from(fds).expect("five descriptors");
         let region = Region::map_for(&layout, [&memory, &to_read]).expect("mapped");
         let (reply, mut fds) = control.ask_meanwhile(daemon, Request::AddQueueSet);
         assert_eq!(reply, Reply::QueueSet { index: 0 });
@@ -186,7 +187,7 @@ impl FakeHost {
             to_read,
             layout,
             completions: VecDeque::new(),
-            home,
+            session_dir,
             pool: VecDeque::new(),
             token: 0,
             twins: Vec::new(),
@@ -205,7 +206,8 @@ impl FakeHost {
 
     pub(crate) fn open_anchor(&self, anchor: AnchorHandle) -> OwnedFd {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.home, anchor.to_string(), flags, Mode::empty()).expect("its own anchor")
+        rustix::fs::openat(&self.session_dir, anchor.to_string(), flags, Mode::empty())
+            .expect("its own anchor")
     }
 
     /// Takes what the engine posted.

@@ -29,11 +29,11 @@ fn open_to_all() -> Daemon {
 fn settle_in(daemon: &mut Daemon, control: &Control) -> (OwnedFd, OwnedFd) {
     let (reply, mut fds) = control.ask(daemon, HELLO);
     assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
-    let home = fds.pop().expect("the last one");
+    let session_dir = fds.pop().expect("the last one");
     let (reply, _) = control.ask(daemon, Request::TakeAnchors { count: 2 });
     let Reply::Anchors { first, .. } = reply else { panic!("{reply:?}") };
-    let anchor = open(&home, &first.to_string());
-    (home, anchor)
+    let anchor = open(&session_dir, &first.to_string());
+    (session_dir, anchor)
 }
 
 fn open(dir: &OwnedFd, name: &str) -> OwnedFd {
@@ -65,13 +65,13 @@ fn an_anchor_that_a_session_leaves_is_removed_when_its_lock_is_free() {
     }
     let mut daemon = open_to_all();
     let hostile = Control::of_user(&mut daemon, USER);
-    let (home, anchor) = settle_in(&mut daemon, &hostile);
+    let (session_dir, anchor) = settle_in(&mut daemon, &hostile);
     let holding = list(anchor);
     drop(hostile);
     others_are_served(&mut daemon);
     holding.let_go();
     settle(&mut daemon);
-    let gone = rustix::fs::openat(&home, ".", OFlags::RDONLY, Mode::empty());
+    let gone = rustix::fs::openat(&session_dir, ".", OFlags::RDONLY, Mode::empty());
     let links = gone.map(|dir| rustix::fs::fstat(dir).expect("a stat").st_nlink);
     assert_eq!(links.unwrap_or(0), 0, "the session's directory is removed as well");
 }
@@ -103,8 +103,8 @@ fn what_is_above_a_users_directories_is_above_nobody_elses() {
     }
     let mut daemon = open_to_all();
     let contained = Control::of_new_namespace(&mut daemon);
-    let (home, _anchor) = settle_in(&mut daemon, &contained);
-    let holding = list(open(&home, ".."));
+    let (session_dir, _anchor) = settle_in(&mut daemon, &contained);
+    let holding = list(open(&session_dir, ".."));
     others_are_served(&mut daemon);
     // What he leaves is removed there.
     drop(contained);

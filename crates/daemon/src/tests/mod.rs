@@ -12,9 +12,9 @@ mod giving_back;
 mod held_locks;
 mod hostile;
 mod lanes;
+mod quanta;
 mod stuck_page;
 mod transfer;
-mod turns;
 mod via;
 mod wakes;
 
@@ -93,9 +93,9 @@ impl Daemon {
         SocketsReport { sockets: visible.map(|socket| view.socket(socket)).collect() }
     }
 
-    /// The connection at `place` is another user's from here on, as far as the engine's thread knows.
-    pub(crate) fn pose(&mut self, place: u32, uid: u32) {
-        self.hosts.connections.get_mut(place).expect("the connection").who.uid = uid;
+    /// The connection at `conn` is another user's from here on, as far as the engine's thread knows.
+    pub(crate) fn pose(&mut self, conn: u32, uid: u32) {
+        self.hosts.connections.get_mut(conn).expect("the connection").who.uid = uid;
     }
 }
 

@@ -196,7 +196,7 @@ fn tell_data(flow: &mut Flow, id: FlowId, post: &mut impl FnMut(Completion) -> b
         // Before its data: a host that has the byte knows what it is.
         let ahead = urgent.distance_from(flow.tcb.receiving.buffer.published);
         if urgent.at_or_after(flow.tcb.receiving.buffer.published)
-            && !post(Completion::Urgent { flow: id, ahead })
+            && !post(Completion::Urgent { flow: id, distance: ahead })
         {
             return false;
         }

@@ -62,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// `Command::CloseKept`: as if the anchor had been closed, which only its session has open still.
+    /// `Command::CloseRetained`: as if the anchor had been closed, which only its session has open still.
     pub(super) fn close_kept<H: HostMemory>(
         &mut self,
         now: Instant,

@@ -76,7 +76,7 @@ impl Engine {
                 self.end_flow(now, (session, flow), command, host);
                 Ok(())
             }
-            Command::CloseKept { flow, anchor, abort } => {
+            Command::CloseRetained { flow, anchor, abort } => {
                 self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
             }
             Command::Lend { .. } | Command::CloseCopy { .. } => self.count_copies(session, command),

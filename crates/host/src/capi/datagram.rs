@@ -162,7 +162,7 @@ pub(super) fn shutdown(fd: c_int, datagram: &Datagram, how: c_int) -> c_int {
 }
 
 /// The part of poll that lanes have; `None`: there is none.
-pub(super) fn poll_beside_lanes(fds: &mut [pollfd], timeout: Option<Duration>) -> Option<c_int> {
+pub(super) fn poll_with_lanes(fds: &mut [pollfd], timeout: Option<Duration>) -> Option<c_int> {
     if !fds.iter().any(|polled| get(polled.fd).is_some()) {
         return None;
     }
@@ -242,14 +242,14 @@ fn receive(
     flags: c_int,
     kernel: impl FnMut(Kernel) -> ssize_t,
 ) -> Result<Taken, ssize_t> {
-    let got = datagram.receive_beside(fd, into, flags, |look: &mut dyn FnMut() -> Step| look(), kernel);
+    let got = datagram.receive_with_kernel(fd, into, flags, |look: &mut dyn FnMut() -> Step| look(), kernel);
     if got == Err(-1) && datagram.has_engine() {
         datagram.call_failed(fd);
     }
     got
 }
 
-fn told_len(taken: Taken, flags: c_int) -> ssize_t {
+fn reported_len(taken: Taken, flags: c_int) -> ssize_t {
     (if flags & libc::MSG_TRUNC != 0 { taken.whole } else { taken.len }) as ssize_t
 }
 
@@ -365,7 +365,7 @@ fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Result<ssiz
     header.msg_flags = if taken.len < taken.whole { libc::MSG_TRUNC } else { 0 };
     // SAFETY: needed because the control data is C's: as documented, as long as the message says.
     unsafe { fill_control(header, &taken, datagram)? };
-    Ok(told_len(taken, flags))
+    Ok(reported_len(taken, flags))
 }
 
 fn not_a_datagram(fd: c_int) -> Errno {

@@ -3,7 +3,7 @@
 use super::socket::find;
 use super::{count, fail};
 use crate::file::job::{Job, Way};
-use crate::file::{KeptFile, Stopped};
+use crate::file::{PinnedFile, Stopped};
 use crate::socket::{RecvFlags, SendFlags};
 use crate::sys;
 use libc::{off_t, ssize_t};
@@ -33,7 +33,7 @@ fn position(offset: off_t) -> Option<u64> {
 pub extern "C" fn toe_directwrite(file: c_int, fd: c_int, offset: off_t, length: usize) -> ssize_t {
     let outcome = find(fd).and_then(|socket| {
         let from = position(offset).ok_or(Errno::EINVAL)?;
-        socket.send_file(&KeptFile::of(sys::borrow(file)), from, length, SendFlags::default())
+        socket.send_file(&PinnedFile::of(sys::borrow(file)), from, length, SendFlags::default())
     });
     if outcome == Err(Errno::EPIPE) {
         sys::raise_sigpipe();
@@ -53,7 +53,7 @@ pub extern "C" fn toe_directwrite(file: c_int, fd: c_int, offset: off_t, length:
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_directread(fd: c_int, file: c_int, offset: off_t, length: usize) -> ssize_t {
     let outcome = find(fd).and_then(|socket| {
-        let file = KeptFile::of(sys::borrow(file));
+        let file = PinnedFile::of(sys::borrow(file));
         match socket.receive_file(&file, position(offset), length, RecvFlags::default()) {
             Ok(done) | Err(Stopped { done: done @ 1.., .. }) => Ok(done),
             Err(Stopped { errno, .. }) => Err(errno),

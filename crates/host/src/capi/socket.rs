@@ -585,7 +585,7 @@ pub extern "C" fn toe_poll(fds: *mut pollfd, count: libc::nfds_t, timeout: c_int
         // SAFETY: needed because the array is C's: as documented, `count` entries.
         unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
     };
-    if let Some(ready) = datagram::poll_beside_lanes(fds, milliseconds(timeout)) {
+    if let Some(ready) = datagram::poll_with_lanes(fds, milliseconds(timeout)) {
         return ready;
     }
     match crate::poll::poll(fds, milliseconds(timeout), None) {

@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::socket::slices::Gather;
 use std::io::IoSlice;
 use toe_abi::errno::Errno;
-use toe_abi::lane::{MtuDiscover, RecordHead};
+use toe_abi::lane::{DatagramHeader, MtuDiscover};
 use toe_base::{Addr, Endpoint};
 use toe_ring::LaneSender;
 use toe_ring::lane::Offer;
@@ -78,8 +78,8 @@ impl ByEngine {
         self.known.push(Known { addr, mtus });
     }
 
-    pub(super) fn head(&self, to: Endpoint, details: &Details) -> RecordHead {
-        RecordHead {
+    pub(super) fn header(&self, to: Endpoint, details: &Details) -> DatagramHeader {
+        DatagramHeader {
             peer: to.into(),
             own: details
                 .from
@@ -90,15 +90,15 @@ impl ByEngine {
             hop_limit: self.options.hop_limit(to.addr, details),
             traffic_class: self.options.traffic_class(to.addr, details),
             mtu_discover: self.options.mtu_discover(to.addr),
-            ..RecordHead::default()
+            ..DatagramHeader::default()
         }
     }
 
     /// EMSGSIZE: a datagram is too large for the packets that get there, and may not go in several, as no part of a large one may
     /// (UDP_SEGMENT). EINVAL: those are too many. As Linux (udp_send_skb).
-    pub(super) fn may_go(&self, to: Addr, head: &RecordHead, len: usize) -> Result<(), Errno> {
-        let discover = MtuDiscover::decode(head.mtu_discover).unwrap_or_default();
-        let segment = usize::from(head.segment);
+    pub(super) fn may_go(&self, to: Addr, header: &DatagramHeader, len: usize) -> Result<(), Errno> {
+        let discover = MtuDiscover::decode(header.mtu_discover).unwrap_or_default();
+        let segment = usize::from(header.segment);
         if segment == 0 && discover.may_be_cut() {
             return Ok(());
         }
@@ -120,21 +120,25 @@ impl ByEngine {
     }
 
     /// `Ok(None)`: there is no room now.
-    pub(super) fn put(&mut self, head: &RecordHead, from: &[IoSlice<'_>]) -> Result<Option<usize>, Errno> {
+    pub(super) fn put(
+        &mut self,
+        header: &DatagramHeader,
+        from: &[IoSlice<'_>],
+    ) -> Result<Option<usize>, Errno> {
         let Some((end, session)) = &mut self.end else { return Err(Errno::ENETDOWN) };
         if !session.alive() {
             return Err(Errno::ENETDOWN);
         }
         let mut gather = Gather::new(from);
         let len = gather.left();
-        let whole = RecordHead::LEN + len as u32;
-        let place = match end.offer(whole) {
-            Offer::Lane { place } => place,
+        let whole = DatagramHeader::LEN + len as u32;
+        let position = match end.offer(whole) {
+            Offer::Lane { position } => position,
             Offer::Full => return Ok(None),
             Offer::Kernel => return Err(Errno::ENETDOWN),
         };
-        end.lane().write(place, 0, head.as_bytes());
-        for (offset, piece) in end.lane().pieces_from(place, RecordHead::LEN, len as u32) {
+        end.lane().write(position, 0, header.as_bytes());
+        for (offset, piece) in end.lane().pieces_from(position, DatagramHeader::LEN, len as u32) {
             let Ok(room) = end.lane().region().lend(offset, piece) else { return Err(Errno::ENETDOWN) };
             gather.empty(piece, |done, part| {
                 let to = room.as_ptr().cast::<u8>().cast_mut().wrapping_add(done);

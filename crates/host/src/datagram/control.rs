@@ -1,7 +1,7 @@
 //! Control data of datagrams: of those that come by lanes what the program has asked for by setsockopt, as the kernel puts it (put_cmsg), and what
 //! it says of those that it sends. Called by the switch layer's calls and those of the C API.
 
-use super::{Datagram, Details, Taken, Told};
+use super::{Ancillary, Datagram, Details, Taken};
 use crate::program_memory::{check, copy};
 use core::ffi::{c_int, c_void};
 use libc::{cmsghdr, msghdr};
@@ -37,11 +37,11 @@ impl Control<'_> {
         // SAFETY: all zeros are a header.
         let mut header: cmsghdr = unsafe { core::mem::zeroed() };
         (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (len as _, level, kind);
-        let place = self.message.msg_control.cast::<u8>().wrapping_add(self.used);
+        let target = self.message.msg_control.cast::<u8>().wrapping_add(self.used);
         // SAFETY: the program says that so many bytes are there; if they are not, that is EFAULT.
         unsafe {
-            copy(place, (&raw const header).cast::<u8>(), header_len)?;
-            copy(place.wrapping_add(header_len), data.as_ptr(), len - header_len)?;
+            copy(target, (&raw const header).cast::<u8>(), header_len)?;
+            copy(target.wrapping_add(header_len), data.as_ptr(), len - header_len)?;
         }
         self.used += space.min(room);
         Ok(())
@@ -66,16 +66,16 @@ unsafe fn bytes<T>(of: &T) -> &[u8] {
 /// # Safety
 /// As recvmsg(2).
 pub unsafe fn fill_control(message: &mut msghdr, taken: &Taken, datagram: &Datagram) -> Result<(), Errno> {
-    let told = datagram.told();
-    if told.is_nothing() {
+    let ancillary = datagram.ancillary();
+    if ancillary.is_nothing() {
         message.msg_controllen = 0;
         return Ok(());
     }
     let mut control = Control { message, used: 0 };
-    if told.has(Told::JOINED) && taken.segment != 0 {
+    if ancillary.has(Ancillary::JOINED) && taken.segment != 0 {
         control.put_number(libc::SOL_UDP, libc::UDP_GRO, c_int::from(taken.segment))?;
     }
-    if told.has(Told::V6_OWN) && datagram.is_inet6() {
+    if ancillary.has(Ancillary::V6_OWN) && datagram.is_inet6() {
         let info = libc::in6_pktinfo {
             ipi6_addr: libc::in6_addr { s6_addr: taken.own.to_v6().octets() },
             ipi6_ifindex: LOOPBACK as u32,
@@ -86,18 +86,18 @@ pub unsafe fn fill_control(message: &mut msghdr, taken: &Taken, datagram: &Datag
     }
     match taken.own.to_v4() {
         Some(own) => {
-            if told.has(Told::V4_OWN) {
+            if ancillary.has(Ancillary::V4_OWN) {
                 let addr = libc::in_addr { s_addr: u32::from(own).to_be() };
                 let info = libc::in_pktinfo { ipi_ifindex: LOOPBACK, ipi_spec_dst: addr, ipi_addr: addr };
                 // SAFETY: needed as said there. Three words of four bytes have nothing in between.
                 let bytes = unsafe { bytes(&info) };
                 control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, bytes)?;
             }
-            if told.has(Told::V4_CLASS) {
+            if ancillary.has(Ancillary::V4_CLASS) {
                 control.put(libc::IPPROTO_IP, libc::IP_TOS, &[taken.traffic_class])?;
             }
         }
-        None if told.has(Told::V6_CLASS) => {
+        None if ancillary.has(Ancillary::V6_CLASS) => {
             control.put_number(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, c_int::from(taken.traffic_class))?;
         }
         None => {}

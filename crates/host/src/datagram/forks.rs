@@ -1,6 +1,6 @@
 //! What becomes of lanes when the process makes another one. Called by [`crate::fork`].
 
-use super::{Datagram, KEPT};
+use super::{Datagram, POOL};
 use crate::fd_table;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -25,32 +25,32 @@ pub(crate) fn before_child() {
 /// Before a fork, and after [`before_child`].
 #[cold]
 pub(crate) fn before_fork() {
-    let mut kept = KEPT.lock();
+    let mut pool = POOL.lock();
     for_each(|datagram| {
         if !datagram.at_fork.swap(true, Ordering::AcqRel) {
-            kept.at_fork.push(datagram);
+            pool.at_fork.push(datagram);
             datagram.incoming.lock_raw();
             datagram.outgoing.lock_raw();
             datagram.by_engine.lock_raw();
         }
     });
     // Given back by `after_fork`.
-    std::mem::forget(kept);
+    std::mem::forget(pool);
 }
 
 /// After it, in parent and child.
 #[cold]
 pub(crate) fn after_fork() {
     // SAFETY: needed because the lock has been held since `before_fork`, by this thread, whose guard is forgotten.
-    let kept = unsafe { KEPT.peek_held() };
-    for datagram in &kept.at_fork {
+    let pool = unsafe { POOL.peek_held() };
+    for datagram in &pool.at_fork {
         datagram.by_engine.unlock_raw();
         datagram.outgoing.unlock_raw();
         datagram.incoming.unlock_raw();
         datagram.at_fork.store(false, Ordering::Release);
     }
-    KEPT.unlock_raw();
-    KEPT.lock().at_fork.clear();
+    POOL.unlock_raw();
+    POOL.lock().at_fork.clear();
 }
 
 /// In the child: what is left in lanes is the parent's to read.

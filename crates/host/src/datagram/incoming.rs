@@ -5,7 +5,7 @@ use crate::program_memory;
 use crate::socket::slices::Scatter;
 use std::io::IoSliceMut;
 use toe_abi::errno::Errno;
-use toe_abi::lane::RecordHead;
+use toe_abi::lane::DatagramHeader;
 use toe_base::{Addr, Endpoint};
 use toe_ring::LaneReceiver;
 use toe_ring::lane::Record;
@@ -103,7 +103,7 @@ struct Lane {
 pub(super) struct Incoming {
     lanes: Vec<Lane>,
     /// Which lane is looked at first.
-    turn: usize,
+    first_index: usize,
     taken: u32,
     /// Counts looks at the lanes.
     looks: u32,
@@ -119,18 +119,18 @@ pub(super) struct Incoming {
 /// Where the datagram was that was looked at last and not taken since: it stays the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peeked {
-    Lane { from: Sender, place: u64 },
+    Lane { from: Sender, position: u64 },
     Kernel,
 }
 
 /// The head of a record, if it has one, and the bytes that it takes up.
-fn head_of(end: &LaneReceiver, from: Sender, record: Record) -> (RecordHead, u32) {
-    let mut head = RecordHead::default();
-    if record.len < RecordHead::LEN || !record.has_head && from != Sender::Engine {
-        return (head, if from == Sender::Engine { record.len } else { 0 });
+fn header_of(end: &LaneReceiver, from: Sender, record: Record) -> (DatagramHeader, u32) {
+    let mut header = DatagramHeader::default();
+    if record.len < DatagramHeader::LEN || !record.has_datagram_header && from != Sender::Engine {
+        return (header, if from == Sender::Engine { record.len } else { 0 });
     }
-    end.lane().read(record.place, 0, head.as_mut_bytes());
-    (head, RecordHead::LEN)
+    end.lane().read(record.position, 0, header.as_mut_bytes());
+    (header, DatagramHeader::LEN)
 }
 
 impl Lane {
@@ -226,7 +226,7 @@ impl Incoming {
         let count = self.lanes.len();
         let (mut is_open, mut waits, mut is_confirmed) = (false, false, false);
         for n in 0..count {
-            let at = (self.turn + n) % count;
+            let at = (self.first_index + n) % count;
             let Some(lane) = self.lanes.get_mut(at) else { break };
             lane.confirm_after(by_kernel);
             let end = &mut lane.end;
@@ -265,10 +265,10 @@ impl Incoming {
     fn as_peeked(&mut self) -> Option<Next> {
         match self.peeked? {
             Peeked::Kernel => return Some(Next::Kernel { directly: true }),
-            Peeked::Lane { from, place } => {
+            Peeked::Lane { from, position } => {
                 let found = self.lanes.iter_mut().enumerate().find(|(_, lane)| lane.from == from);
                 if let Some((lane, record)) = found.and_then(|(at, lane)| Some((at, lane.end.first()?)))
-                    && record.place == place
+                    && record.position == position
                 {
                     return Some(Next::Take { lane, record });
                 }
@@ -335,17 +335,17 @@ impl Incoming {
         how: How,
     ) -> Result<Taken, Errno> {
         let Some(lane) = self.lanes.get_mut(at) else { return Err(Errno::EAGAIN) };
-        let (head, head_len) = head_of(&lane.end, lane.from, record);
+        let (header, header_len) = header_of(&lane.end, lane.from, record);
         let from = match lane.from {
             Sender::Socket(from) => from,
-            Sender::Engine => head.peer.to_endpoint().unwrap_or(Endpoint::UNSPECIFIED_V4),
+            Sender::Engine => header.peer.to_endpoint().unwrap_or(Endpoint::UNSPECIFIED_V4),
         };
-        let text_len = record.len - head_len;
-        let (part_at, part_len, segment) = lane.part(text_len, head.segment, how.joins);
+        let text_len = record.len - header_len;
+        let (part_at, part_len, segment) = lane.part(text_len, header.segment, how.joins);
         let whole = part_len as usize;
         let mut scatter = Scatter::new(into);
         let (mut len, mut copied) = (0, Ok(()));
-        for (offset, piece) in lane.end.lane().pieces_from(record.place, head_len + part_at, part_len) {
+        for (offset, piece) in lane.end.lane().pieces_from(record.position, header_len + part_at, part_len) {
             let piece = piece.min(scatter.left());
             if piece == 0 {
                 continue;
@@ -363,16 +363,16 @@ impl Incoming {
                 break;
             }
         }
-        self.peeked = how.peeks.then_some(Peeked::Lane { from: lane.from, place: record.place });
+        self.peeked = how.peeks.then_some(Peeked::Lane { from: lane.from, position: record.position });
         if !how.peeks {
             lane.take_to(record, text_len, part_at + part_len);
             self.taken += 1;
             self.fruits = self.fruits.map(|fruits| fruits.saturating_add(1));
-            self.turn = if lane.end.is_empty() { at + 1 } else { at };
+            self.first_index = if lane.end.is_empty() { at + 1 } else { at };
         }
         // Linux has taken it out of its queue, too, when the buffer turns out not to be there.
-        let own = head.own.to_endpoint().map_or(from.addr.localhost(), |own| own.addr);
-        copied.map(|()| Taken { len, whole, from, own, traffic_class: head.traffic_class, segment })
+        let own = header.own.to_endpoint().map_or(from.addr.localhost(), |own| own.addr);
+        copied.map(|()| Taken { len, whole, from, own, traffic_class: header.traffic_class, segment })
     }
 
     /// Bytes of records that have come by lanes.

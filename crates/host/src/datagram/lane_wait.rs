@@ -49,15 +49,15 @@ impl LaneWait {
         }
         match datagram.begin_wait() {
             Some(generation) => match self.asleep.get_mut(self.asleep_count) {
-                Some(place) => {
-                    *place = Some((datagram, generation));
+                Some(slot) => {
+                    *slot = Some((datagram, generation));
                     self.asleep_count += 1;
                 }
                 None => datagram.end_wait(generation),
             },
             None => {
-                if let Some(place) = self.readable.get_mut(self.readable_count) {
-                    *place = fd;
+                if let Some(slot) = self.readable.get_mut(self.readable_count) {
+                    *slot = fd;
                     self.readable_count += 1;
                 }
             }
@@ -89,9 +89,9 @@ impl LaneWait {
         }
         let mut more = 0;
         for polled in fds.iter_mut().filter(|polled| self.readable().contains(&polled.fd)) {
-            let told = polled.events & READABLE;
-            more += c_int::from(polled.revents == 0 && told != 0);
-            polled.revents |= told;
+            let reported = polled.events & READABLE;
+            more += c_int::from(polled.revents == 0 && reported != 0);
+            polled.revents |= reported;
         }
         ready + more
     }

@@ -28,8 +28,8 @@ mod waiting;
 
 impl Datagram {
     /// What it is told beside datagrams.
-    pub fn told(&self) -> Told {
-        Told(self.told.load(Ordering::Relaxed))
+    pub fn ancillary(&self) -> Ancillary {
+        Ancillary(self.ancillary.load(Ordering::Relaxed))
     }
 
     /// What it is connected to by an engine.
@@ -67,7 +67,7 @@ pub(crate) use forks::{after_fork, after_fork_in_child, before_child, before_for
 use incoming::Incoming;
 pub use incoming::Taken;
 pub use lane_wait::LaneWait;
-pub use options::{Details, Told};
+pub use options::{Ancillary, Details};
 use outgoing::Outgoing;
 pub use outgoing::Sent;
 pub use receiving::Kernel;
@@ -86,10 +86,10 @@ const LOOK_EVERY: u32 = 16;
 const FRUITLESS_MAX: u32 = 4;
 
 /// All that no descriptor refers to, and those whose locks are held over a fork.
-static KEPT: Lock<Kept> = Lock::new(Kept { spare: Vec::new(), at_fork: Vec::new() });
+static POOL: Lock<DatagramPool> = Lock::new(DatagramPool { spare: Vec::new(), at_fork: Vec::new() });
 
 #[derive(Debug)]
-struct Kept {
+struct DatagramPool {
     spare: Vec<&'static Datagram>,
     at_fork: Vec<&'static Datagram>,
 }
@@ -109,8 +109,8 @@ pub struct Datagram {
     sends: AtomicBool,
     received: Count,
     sent: Count,
-    /// What the program wants to be told of datagrams ([`Told`]).
-    told: AtomicU32,
+    /// What the program wants to be told of datagrams ([`Ancillary`]).
+    ancillary: AtomicU32,
     /// Of AF_INET6.
     inet6: AtomicBool,
     /// The program has it non-blocking.
@@ -184,7 +184,7 @@ pub struct Receive {
 impl Datagram {
     /// For a new socket.
     pub fn take(inet6: bool, nonblocking: bool) -> &'static Datagram {
-        let spare = KEPT.lock().spare.pop();
+        let spare = POOL.lock().spare.pop();
         let datagram = spare.unwrap_or_else(|| Box::leak(Box::new(Datagram::new())));
         for count in [&datagram.received, &datagram.sent] {
             count.reset();
@@ -196,7 +196,7 @@ impl Datagram {
         datagram.kernel_sends.store(false, Ordering::Relaxed);
         datagram.shut.store(false, Ordering::Relaxed);
         datagram.shared.store(false, Ordering::Relaxed);
-        datagram.told.store(0, Ordering::Relaxed);
+        datagram.ancillary.store(0, Ordering::Relaxed);
         datagram.look_after.store(LOOK_EVERY, Ordering::Relaxed);
         datagram.fruitless.store(0, Ordering::Relaxed);
         datagram.waiting.store(0, Ordering::SeqCst);
@@ -214,7 +214,7 @@ impl Datagram {
             sends: AtomicBool::new(false),
             received: Count::new(),
             sent: Count::new(),
-            told: AtomicU32::new(0),
+            ancillary: AtomicU32::new(0),
             inet6: AtomicBool::new(false),
             nonblocking: AtomicBool::new(false),
             kernel_only: AtomicBool::new(false),
@@ -251,7 +251,7 @@ impl Datagram {
             self.note_lanes(&incoming);
             drop(incoming);
             self.sends.store(false, Ordering::Relaxed);
-            KEPT.lock().spare.push(self);
+            POOL.lock().spare.push(self);
         }
     }
 

@@ -82,19 +82,19 @@ pub(super) fn option(fd: RawFd, level: c_int, name: c_int) -> Option<i32> {
 
 /// What is told beside a datagram, as the program has asked by setsockopt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told(pub(super) u32);
+pub struct Ancillary(pub(super) u32);
 
-impl Told {
+impl Ancillary {
     /// IP_PKTINFO and IP_RECVTOS.
-    pub const V4_OWN: Told = Told(1);
-    pub const V4_CLASS: Told = Told(2);
+    pub const V4_OWN: Ancillary = Ancillary(1);
+    pub const V4_CLASS: Ancillary = Ancillary(2);
     /// IPV6_RECVPKTINFO and IPV6_RECVTCLASS.
-    pub const V6_OWN: Told = Told(4);
-    pub const V6_CLASS: Told = Told(8);
+    pub const V6_OWN: Ancillary = Ancillary(4);
+    pub const V6_CLASS: Ancillary = Ancillary(8);
     /// UDP_GRO: several come as one, and how long each is.
-    pub const JOINED: Told = Told(16);
+    pub const JOINED: Ancillary = Ancillary(16);
 
-    pub fn has(self, other: Told) -> bool {
+    pub fn has(self, other: Ancillary) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -104,13 +104,13 @@ impl Told {
 }
 
 /// What an option has a program told beside datagrams, as far as lanes know it.
-pub(super) fn told_by(level: c_int, name: c_int) -> Option<Told> {
+pub(super) fn ancillary_by(level: c_int, name: c_int) -> Option<Ancillary> {
     match (level, name) {
-        (libc::IPPROTO_IP, libc::IP_PKTINFO) => Some(Told::V4_OWN),
-        (libc::IPPROTO_IP, libc::IP_RECVTOS) => Some(Told::V4_CLASS),
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) => Some(Told::V6_OWN),
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS) => Some(Told::V6_CLASS),
-        (libc::SOL_UDP, libc::UDP_GRO) => Some(Told::JOINED),
+        (libc::IPPROTO_IP, libc::IP_PKTINFO) => Some(Ancillary::V4_OWN),
+        (libc::IPPROTO_IP, libc::IP_RECVTOS) => Some(Ancillary::V4_CLASS),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) => Some(Ancillary::V6_OWN),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS) => Some(Ancillary::V6_CLASS),
+        (libc::SOL_UDP, libc::UDP_GRO) => Some(Ancillary::JOINED),
         _ => None,
     }
 }

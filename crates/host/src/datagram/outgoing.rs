@@ -5,7 +5,7 @@ use crate::program_memory;
 use crate::socket::slices::Gather;
 use std::io::IoSlice;
 use toe_abi::errno::Errno;
-use toe_abi::lane::{DATAGRAM_MAX, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, DatagramHeader};
 use toe_base::{Addr, Endpoint};
 use toe_ring::LaneSender;
 use toe_ring::lane::Offer;
@@ -38,7 +38,12 @@ struct Lane {
 
 impl Lane {
     /// What the datagram's record has to begin with, if anything. `Err`: a lane does not carry it so.
-    fn head(&self, len: usize, options: &SendOptions, details: &Details) -> Result<Option<RecordHead>, ()> {
+    fn header(
+        &self,
+        len: usize,
+        options: &SendOptions,
+        details: &Details,
+    ) -> Result<Option<DatagramHeader>, ()> {
         let is_from_elsewhere = details.from.is_some_and(|from| !from.is_unspecified() && from != self.own);
         let segment = Some(options.segment(details)).filter(|each| *each != 0 && usize::from(*each) < len);
         let is_too_much = segment.is_some_and(|each| len.div_ceil(usize::from(each)) > SEGMENTS_MAX);
@@ -48,8 +53,9 @@ impl Lane {
         let traffic_class = options.traffic_class(self.to.addr, details);
         let is_first = self.to.addr == self.to.addr.localhost();
         let own = Endpoint { addr: self.to.addr, port: 0 }.into();
-        let head = RecordHead { own, segment: segment.unwrap_or(0), traffic_class, ..RecordHead::default() };
-        Ok((segment.is_some() || traffic_class != 0 || !is_first).then_some(head))
+        let header =
+            DatagramHeader { own, segment: segment.unwrap_or(0), traffic_class, ..DatagramHeader::default() };
+        Ok((segment.is_some() || traffic_class != 0 || !is_first).then_some(header))
     }
 }
 
@@ -110,17 +116,17 @@ impl Outgoing {
         let mut gather = Gather::new(from);
         let len = gather.left();
         let bytes = u32::try_from(len).ok().filter(|bytes| *bytes <= DATAGRAM_MAX);
-        let (Some(bytes), Ok(head)) = (bytes, lane.head(len, &options, details)) else {
+        let (Some(bytes), Ok(header)) = (bytes, lane.header(len, &options, details)) else {
             lane.end.divert();
             return Ok(Sent::Kernel);
         };
-        let head_len = if head.is_some() { RecordHead::LEN } else { 0 };
-        match lane.end.offer(head_len + bytes) {
-            Offer::Lane { place } => {
-                if let Some(head) = &head {
-                    lane.end.lane().write(place, 0, head.as_bytes());
+        let header_len = if header.is_some() { DatagramHeader::LEN } else { 0 };
+        match lane.end.offer(header_len + bytes) {
+            Offer::Lane { position } => {
+                if let Some(header) = &header {
+                    lane.end.lane().write(position, 0, header.as_bytes());
                 }
-                for (offset, piece) in lane.end.lane().pieces_from(place, head_len, bytes) {
+                for (offset, piece) in lane.end.lane().pieces_from(position, header_len, bytes) {
                     let Ok(room) = lane.end.lane().region().lend(offset, piece) else {
                         return Ok(Sent::Kernel);
                     };
@@ -131,7 +137,7 @@ impl Outgoing {
                         unsafe { program_memory::copy(to, part.as_ptr(), part.len()) }
                     })?;
                 }
-                if lane.end.publish_as(head_len + bytes, head.is_some()) {
+                if lane.end.publish_as(header_len + bytes, header.is_some()) {
                     return Ok(Sent::Done(len));
                 }
             }

@@ -19,7 +19,7 @@ pub struct Kernel {
 
 impl Datagram {
     /// `kernel` makes the call, which sets errno; each look at the lanes is made within `step`. `Err`: what the kernel's call gave.
-    pub fn receive_beside(
+    pub fn receive_with_kernel(
         &self,
         fd: RawFd,
         into: &mut [IoSliceMut<'_>],
@@ -37,7 +37,7 @@ impl Datagram {
             let next = if self.receives_by_lanes() {
                 step(&mut || match self.receive(fd, into, how, empty) {
                     // It came while the lanes were looked at, which is a part of the call: the kernel's must not sleep.
-                    Step::Sleep { generation } if signals::is_any_kept() => {
+                    Step::Sleep { generation } if signals::is_any_deferred() => {
                         self.end_wait(generation);
                         Step::Failed(super::taking::interruption(fd))
                     }

@@ -1,7 +1,7 @@
 //! Options that a program sets on a UDP socket, and what they do to its lanes.
 
 use crate::datagram::Datagram;
-use crate::datagram::options::{SendOptions, option, told_by};
+use crate::datagram::options::{SendOptions, ancillary_by, option};
 use core::ffi::c_int;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ impl Datagram {
     /// do not do it ([`Datagram::leave_to_kernel`]).
     pub fn may_set(&self, level: c_int, name: c_int) -> bool {
         match (level, name) {
-            _ if told_by(level, name).is_some() => {}
+            _ if ancillary_by(level, name).is_some() => {}
             (libc::SOL_UDP, libc::UDP_SEGMENT) => {}
             (
                 libc::SOL_SOCKET,
@@ -45,10 +45,10 @@ impl Datagram {
 
     /// The kernel has set an option: what lanes have to know of it is what that says now.
     pub fn was_set(&self, fd: RawFd, level: c_int, name: c_int) {
-        if let Some(told) = told_by(level, name) {
+        if let Some(ancillary) = ancillary_by(level, name) {
             match option(fd, level, name).is_some_and(|is_on| is_on != 0) {
-                true => self.told.fetch_or(told.0, Ordering::Relaxed),
-                false => self.told.fetch_and(!told.0, Ordering::Relaxed),
+                true => self.ancillary.fetch_or(ancillary.0, Ordering::Relaxed),
+                false => self.ancillary.fetch_and(!ancillary.0, Ordering::Relaxed),
             };
         }
         if self.has_engine() {

@@ -1,7 +1,7 @@
 //! A receive of a UDP socket: lanes or the kernel's queue, which of them has what was sent first.
 
 use crate::datagram::incoming::{How, Incoming, Next, Queue};
-use crate::datagram::options::Told;
+use crate::datagram::options::Ancillary;
 use crate::datagram::{CLOSE_LOOKS, Datagram, KERNEL_ROUNDS, LOOK_EVERY, LOOKS, Receive, Step};
 use crate::socket::slices::{Scatter, Target as _};
 use crate::{signals, sys, wait};
@@ -62,7 +62,7 @@ impl Datagram {
             let was_empty = empty.take().is_some();
             let (is_open, directly) = match incoming.next(may_open, self.by_kernel.load(Ordering::Relaxed)) {
                 Next::Take { lane, record } => {
-                    let how = How { peeks: how.peeks, joins: self.told().has(Told::JOINED) };
+                    let how = How { peeks: how.peeks, joins: self.ancillary().has(Ancillary::JOINED) };
                     return incoming.take(lane, record, into, how).map_or_else(Step::Failed, Step::Took);
                 }
                 Next::Kernel { directly: true } => {
@@ -168,7 +168,7 @@ impl Datagram {
                 }
                 std::hint::spin_loop();
             }
-            if signals::is_any_kept() {
+            if signals::is_any_deferred() {
                 // A handler is to run, and the call begins anew or ends.
                 return Ok(Some(Found::Error(interruption(fd))));
             }

@@ -108,15 +108,15 @@ impl Datagram {
         Gather::prepare_all(from);
         let mut attempt = || {
             let mut by_engine = self.by_engine.lock();
-            let head = by_engine.head(to, details);
+            let header = by_engine.header(to, details);
             let len = from.iter().fold(0usize, |len, part| len.saturating_add(part.len()));
             if len > DATAGRAM_MAX as usize {
                 return Err(EMSGSIZE);
             }
-            self.may_send(head.segment != 0, || by_engine.may_go(to.addr, &head, len))?;
+            self.may_send(header.segment != 0, || by_engine.may_go(to.addr, &header, len))?;
             // One that was killed leaves the lane as it is.
             by_engine.session().into_iter().for_each(sets::look);
-            by_engine.put(&head, from)
+            by_engine.put(&header, from)
         };
         let mut outcome = attempt().transpose();
         if outcome.is_none() {

@@ -5,7 +5,7 @@ use crate::epoll::{
     unused,
 };
 use crate::queue::QueueSet;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::{Kind, Socket, Watcher};
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
@@ -137,9 +137,9 @@ impl EpollSet {
         socket: &'static Socket,
         wanted: Registered,
     ) -> Result<(), Errno> {
-        let place = self.insert(fd, socket, wanted)?;
-        socket.homes().for_each(QueueSet::drain);
-        self.check(place);
+        let slot_id = self.insert(fd, socket, wanted)?;
+        socket.owner_queues().for_each(QueueSet::drain);
+        self.check(slot_id);
         if socket.kind() == Kind::Listener {
             self.listener_came();
         }
@@ -147,7 +147,12 @@ impl EpollSet {
         Ok(())
     }
 
-    fn insert(&'static self, fd: RawFd, socket: &'static Socket, wanted: Registered) -> Result<Place, Errno> {
+    fn insert(
+        &'static self,
+        fd: RawFd,
+        socket: &'static Socket,
+        wanted: Registered,
+    ) -> Result<SlotId, Errno> {
         let Registered { events, data, armed, .. } = wanted;
         if events & ONE_SHOT != 0 && has_twin(socket) {
             self.fires_once.store(true, Ordering::Relaxed);
@@ -157,39 +162,39 @@ impl EpollSet {
             return Err(crate::errno::EEXIST);
         }
         let interest = Interest { fd, socket, events, data, armed, queued: false, happened: 0 };
-        let place = inner.interests.insert(interest);
-        inner.by_fd.insert(key(fd, socket), place);
+        let slot_id = inner.interests.insert(interest);
+        inner.by_fd.insert(key(fd, socket), slot_id);
         // Room for all on the ready list, so that telling the set never allocates.
         let (len, count) = (inner.ready.len(), inner.interests.capacity());
         inner.ready.reserve(count - len.min(count));
         drop(inner);
         self.sockets.fetch_add(1, Ordering::SeqCst);
         // First of all: where it goes from here on this set is told, and where it went before is looked at.
-        socket.add_watcher(Watcher { set: self, place, exclusive: events & EXCLUSIVE != 0 });
-        socket.homes().for_each(|home| self.add_home(home));
+        socket.add_watcher(Watcher { set: self, slot_id, exclusive: events & EXCLUSIVE != 0 });
+        socket.owner_queues().for_each(|owner_queue| self.add_owner_queue(owner_queue));
         if socket.is_moved() {
             self.note_moved();
         }
-        Ok(place)
+        Ok(slot_id)
     }
 
     fn modify(&self, fd: RawFd, socket: &Socket, events: u32, data: u64) -> Result<(), Errno> {
-        let place = {
+        let slot_id = {
             let mut inner = self.inner.lock();
-            let place = *inner.by_fd.get(&key(fd, socket)).ok_or(crate::errno::ENOENT)?;
+            let slot_id = *inner.by_fd.get(&key(fd, socket)).ok_or(crate::errno::ENOENT)?;
             if events & ONE_SHOT != 0 && has_twin(socket) {
                 self.fires_once.store(true, Ordering::Relaxed);
             }
-            if let Some(interest) = inner.interests.get_mut(place) {
+            if let Some(interest) = inner.interests.get_mut(slot_id) {
                 if interest.events & EXCLUSIVE != 0 {
                     return Err(Errno::EINVAL);
                 }
                 (interest.events, interest.data, interest.armed) = (events, data, true);
             }
-            place
+            slot_id
         };
-        socket.homes().for_each(QueueSet::drain);
-        self.check(place);
+        socket.owner_queues().for_each(QueueSet::drain);
+        self.check(slot_id);
         Ok(())
     }
 
@@ -198,9 +203,9 @@ impl EpollSet {
     }
 
     fn delete(&self, fd: RawFd, socket: &Socket) -> Result<(), Errno> {
-        let place = self.inner.lock().by_fd.get(&key(fd, socket)).copied().ok_or(crate::errno::ENOENT)?;
-        socket.remove_watcher(self, place);
-        self.drop_interest(place, socket);
+        let slot_id = self.inner.lock().by_fd.get(&key(fd, socket)).copied().ok_or(crate::errno::ENOENT)?;
+        socket.remove_watcher(self, slot_id);
+        self.drop_interest(slot_id, socket);
         Ok(())
     }
 
@@ -257,10 +262,10 @@ impl EpollSet {
         inner.kernel.remove(&fd);
         if let Some(event) = event {
             let (events, data) = (event.events, event.u64);
-            let (come, told) = known.map_or((0, 0), |known| (known.come, known.told));
+            let (come, reported) = known.map_or((0, 0), |known| (known.come, known.reported));
             inner.nestings += 1;
             let (set, armed, spent, nesting) = (nested, true, false, inner.nestings);
-            inner.nested.push(Nested { fd, set, events, data, come, told, armed, spent, nesting });
+            inner.nested.push(Nested { fd, set, events, data, come, reported, armed, spent, nesting });
             inner.kernel.insert(fd, Registered { events, data, armed: true, absent: false });
             self.kernel_fds.store(true, Ordering::SeqCst);
         }

@@ -2,7 +2,7 @@
 //! then. Called by the descriptor table, and by whoever waits.
 
 use crate::epoll::{EXCLUSIVE, EpollSet, Inner, Interest, REGISTRY};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::Watcher;
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
@@ -37,15 +37,15 @@ impl EpollSet {
             let _ = self.epfd.compare_exchange(fd, other, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
-        let kept = if self.sleepers.load(Ordering::SeqCst) == 0 {
+        let held = if self.sleepers.load(Ordering::SeqCst) == 0 {
             None
         } else {
             sys::dup_to_high(sys::borrow(fd)).ok()
         };
-        let Some(kept) = kept else { return self.end() };
-        crate::fd_words::mark_internal(kept.raw());
-        self.epfd.store(kept.raw(), Ordering::Release);
-        self.inner.lock().ending = Some(kept);
+        let Some(held) = held else { return self.end() };
+        crate::fd_words::mark_internal(held.raw());
+        self.epfd.store(held.raw(), Ordering::Release);
+        self.inner.lock().ending = Some(held);
         if self.sleepers.load(Ordering::SeqCst) == 0 {
             // They have left meanwhile, and may have seen nothing yet.
             self.end_if_due();
@@ -54,19 +54,19 @@ impl EpollSet {
 
     /// The program has no descriptor of it any more and nobody sleeps on it. Once.
     pub(super) fn end_if_due(&'static self) {
-        let kept = self.inner.lock().ending.take();
-        if let Some(kept) = kept {
-            crate::fd_words::forget_internal(kept.raw());
-            drop(kept);
+        let held = self.inner.lock().ending.take();
+        if let Some(held) = held {
+            crate::fd_words::forget_internal(held.raw());
+            drop(held);
             self.end();
         }
     }
 
     fn end(&'static self) {
-        let interests: Vec<(Place, Interest)> =
-            self.inner.lock().interests.iter().map(|(place, interest)| (place, *interest)).collect();
-        for (place, interest) in interests {
-            interest.socket.remove_watcher(self, place);
+        let interests: Vec<(SlotId, Interest)> =
+            self.inner.lock().interests.iter().map(|(slot_id, interest)| (slot_id, *interest)).collect();
+        for (slot_id, interest) in interests {
+            interest.socket.remove_watcher(self, slot_id);
         }
         self.part_from_sets();
         {
@@ -83,7 +83,9 @@ impl EpollSet {
         self.kernel_fds.store(false, Ordering::SeqCst);
         self.idle_listeners.store(false, Ordering::Relaxed);
         self.moved.store(false, Ordering::Relaxed);
-        self.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
+        self.owner_queues
+            .iter()
+            .for_each(|owner_queue| owner_queue.store(std::ptr::null_mut(), Ordering::Relaxed));
         REGISTRY.lock().free.push(self);
     }
 
@@ -126,13 +128,15 @@ pub fn after_fork_in_child() {
         set.sleepers.store(0, Ordering::Relaxed);
         set.idle_listeners.store(true, Ordering::Relaxed);
         set.moved.store(true, Ordering::Relaxed);
-        set.homes.iter().for_each(|home| home.store(std::ptr::null_mut(), Ordering::Relaxed));
-        for (place, interest) in inner.interests.iter() {
-            if interest.socket.is_watched_by(set, place) {
+        set.owner_queues
+            .iter()
+            .for_each(|owner_queue| owner_queue.store(std::ptr::null_mut(), Ordering::Relaxed));
+        for (slot_id, interest) in inner.interests.iter() {
+            if interest.socket.is_watched_by(set, slot_id) {
                 continue;
             }
             let exclusive = interest.events & EXCLUSIVE != 0;
-            interest.socket.add_watcher(Watcher { set, place, exclusive });
+            interest.socket.add_watcher(Watcher { set, slot_id, exclusive });
         }
     }
     // Those who waited in them are not here.

@@ -48,7 +48,7 @@ impl EpollSet {
             return datagram.receive_from_kernel();
         }
         let (generation, events, data) = (datagram.generation(), event.events, event.u64);
-        inner.datagrams.push(Listed { fd, datagram, generation, events, data, told: None });
+        inner.datagrams.push(Listed { fd, datagram, generation, events, data, reported: None });
     }
 
     /// A descriptor is closed; its registration may go on with another descriptor of the socket.
@@ -88,7 +88,7 @@ impl EpollSet {
                 Waits::Nothing => {}
                 Waits::Asleep(generation) => lanes.asleep[at] = Some((listed.datagram, generation)),
                 // It has been told, and the program has not read it: what comes next the kernel is to tell.
-                Waits::Readable(came) if listed.events & EDGE != 0 && listed.told == Some(came) => {
+                Waits::Readable(came) if listed.events & EDGE != 0 && listed.reported == Some(came) => {
                     if !is_brief {
                         listed.datagram.receive_from_kernel();
                     }
@@ -112,7 +112,7 @@ impl EpollSet {
         let _ = wait::spin(&mut || {
             round = round.wrapping_add(1);
             let is_over = any(Datagram::has_something)
-                || crate::signals::is_any_kept()
+                || crate::signals::is_any_deferred()
                 || round.is_multiple_of(4) && is_readable(epfd);
             Ok(is_over.then_some(()))
         });
@@ -132,13 +132,13 @@ impl EpollSet {
             let is_it = |event: &&mut libc::epoll_event| { event.u64 } == listed.data;
             if let Some(event) = events[..found].iter_mut().find(is_it) {
                 event.events |= listed.events & READABLE;
-            } else if let Some(place) = events.get_mut(count) {
-                *place = libc::epoll_event { events: listed.events & READABLE, u64: listed.data };
+            } else if let Some(event) = events.get_mut(count) {
+                *event = libc::epoll_event { events: listed.events & READABLE, u64: listed.data };
                 count += 1;
             } else {
                 continue;
             }
-            listed.told = Some(*came);
+            listed.reported = Some(*came);
         }
         count
     }

@@ -31,7 +31,7 @@ pub(crate) use watching::Watched;
 use crate::datagram::Datagram;
 use crate::lock::Lock;
 use crate::queue::QueueSet;
-use crate::slots::{Place, Slots};
+use crate::slots::{SlotId, Slots};
 use crate::socket::{Kind, Socket, stream};
 use rustix::fd::RawFd;
 use std::collections::{HashMap, VecDeque};
@@ -57,7 +57,7 @@ const WAKE_TAG: u64 = u64::from_le_bytes(*b"toe-wake");
 const NO_DESCRIPTOR: RawFd = -1;
 
 /// Queue sets that the sockets of one set may be served by.
-const HOMES_MAX: usize = QUEUE_SETS_MAX * ENGINES_MAX;
+const OWNER_QUEUES_MAX: usize = QUEUE_SETS_MAX * ENGINES_MAX;
 
 /// A registered socket.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +85,8 @@ impl Interest {
 struct Inner {
     interests: Slots<Interest>,
     /// By descriptor and socket: a number that was closed and given out again is another registration.
-    by_fd: HashMap<(RawFd, usize), Place>,
-    ready: VecDeque<Place>,
+    by_fd: HashMap<(RawFd, usize), SlotId>,
+    ready: VecDeque<SlotId>,
     waiters: waiters::Waiters,
     /// Epoll sets in this one.
     nested: Vec<nested::Nested>,
@@ -106,8 +106,8 @@ impl Inner {
     /// Whether a socket is ready. As in Linux, a look takes those that are not off the list: their next event, or being armed anew, brings
     /// them back.
     fn has_due(&mut self) -> bool {
-        while let Some(place) = self.ready.front() {
-            match self.interests.get_mut(*place) {
+        while let Some(slot_id) = self.ready.front() {
+            match self.interests.get_mut(*slot_id) {
                 Some(interest) if interest.due() != 0 => return true,
                 Some(interest) => interest.queued = false,
                 None => {}
@@ -125,7 +125,7 @@ pub struct EpollSet {
     references: AtomicU32,
     inner: Lock<Inner>,
     /// Queue sets of the sockets, without gaps; entries of engines that have ended are replaced.
-    homes: [AtomicPtr<QueueSet>; HOMES_MAX],
+    owner_queues: [AtomicPtr<QueueSet>; OWNER_QUEUES_MAX],
     /// Sockets in it.
     sockets: AtomicU32,
     /// Whether the kernel's epoll has, or may have, anything in it.
@@ -135,7 +135,7 @@ pub struct EpollSet {
     /// Threads in a call that may sleep on it.
     sleepers: AtomicU32,
     /// Counts waits, for those who have room for one event.
-    turn: AtomicU32,
+    wait_count: AtomicU32,
     /// It may have listeners that ask for no connections yet: added, or inherited over a fork, since the last wait.
     idle_listeners: AtomicBool,
     /// One of its sockets went to another process, or was given back to the engine before a fork, since the last wait.
@@ -190,12 +190,12 @@ fn unused() -> &'static EpollSet {
                 epfd: AtomicI32::new(NO_DESCRIPTOR),
                 references: AtomicU32::new(0),
                 inner: Lock::new(Inner::default()),
-                homes: [const { AtomicPtr::new(std::ptr::null_mut()) }; HOMES_MAX],
+                owner_queues: [const { AtomicPtr::new(std::ptr::null_mut()) }; OWNER_QUEUES_MAX],
                 sockets: AtomicU32::new(0),
                 kernel_fds: AtomicBool::new(false),
                 kernel_waiters: AtomicU32::new(0),
                 sleepers: AtomicU32::new(0),
-                turn: AtomicU32::new(0),
+                wait_count: AtomicU32::new(0),
                 idle_listeners: AtomicBool::new(false),
                 moved: AtomicBool::new(false),
                 has_nested: AtomicBool::new(false),
@@ -235,26 +235,27 @@ impl EpollSet {
         })
     }
 
-    /// Forgets the registration in `place`, if it is `socket`'s.
-    pub(crate) fn drop_interest(&self, place: Place, socket: &Socket) {
+    /// Forgets the registration in `slot_id`, if it is `socket`'s.
+    pub(crate) fn drop_interest(&self, slot_id: SlotId, socket: &Socket) {
         let mut inner = self.inner.lock();
-        let Some(interest) = inner.interests.remove(place) else { return };
+        let Some(interest) = inner.interests.remove(slot_id) else { return };
         if interest.queued {
-            inner.ready.retain(|queued| *queued != place);
+            inner.ready.retain(|queued| *queued != slot_id);
         }
         inner.by_fd.remove(&key(interest.fd, socket));
         self.sockets.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Its sockets' completions come to `home`.
-    pub(crate) fn add_home(&self, home: &'static QueueSet) {
-        let me = std::ptr::from_ref(home).cast_mut();
+    /// Its sockets' completions come to `owner_queue`.
+    pub(crate) fn add_owner_queue(&self, owner_queue: &'static QueueSet) {
+        let me = std::ptr::from_ref(owner_queue).cast_mut();
         loop {
-            let homes = || self.homes.iter().map(|slot| (slot, slot.load(Ordering::Acquire)));
-            if homes().any(|(_, at)| at == me) {
+            let owner_queues = || self.owner_queues.iter().map(|slot| (slot, slot.load(Ordering::Acquire)));
+            if owner_queues().any(|(_, at)| at == me) {
                 return;
             }
-            let room = homes().find(|(_, at)| as_home(*at).is_none_or(|home| home.is_dead()));
+            let room = owner_queues()
+                .find(|(_, at)| as_owner_queue(*at).is_none_or(|owner_queue| owner_queue.is_dead()));
             let Some((slot, old)) = room else { return };
             if slot.compare_exchange(old, me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // A thread that is parked now does not listen to this queue set.
@@ -264,11 +265,11 @@ impl EpollSet {
         }
     }
 
-    fn homes(&self) -> impl Iterator<Item = &'static QueueSet> {
-        self.homes
+    fn owner_queues(&self) -> impl Iterator<Item = &'static QueueSet> {
+        self.owner_queues
             .iter()
-            .map_while(|slot| as_home(slot.load(Ordering::Acquire)))
-            .filter(|home| !home.is_dead())
+            .map_while(|slot| as_owner_queue(slot.load(Ordering::Acquire)))
+            .filter(|owner_queue| !owner_queue.is_dead())
     }
 
     /// A socket in it is not this process's for now.
@@ -286,8 +287,8 @@ impl EpollSet {
     }
 }
 
-fn as_home(at: *mut QueueSet) -> Option<&'static QueueSet> {
-    // SAFETY: needed because homes are in atomics. They hold null or what `add_home` got, which is never freed.
+fn as_owner_queue(at: *mut QueueSet) -> Option<&'static QueueSet> {
+    // SAFETY: needed because owner queues are in atomics. They hold null or what `add_owner_queue` got, which is never freed.
     (!at.is_null()).then(|| unsafe { &*at })
 }
 
@@ -312,7 +313,7 @@ pub(super) struct Nested {
     /// Counts what has happened in the inner set while this one would have told of it.
     come: u64,
     /// That many of it are told, unless it is level-triggered.
-    told: u64,
+    reported: u64,
     /// Not disarmed by one-shot.
     armed: bool,
     /// Disarmed, and the kernel could not be told, as the number is no descriptor of the set any more: it reports it once more.
@@ -330,5 +331,5 @@ pub(super) struct Listed {
     events: u32,
     data: u64,
     /// What had come by lanes when it was last told.
-    told: Option<u64>,
+    reported: Option<u64>,
 }

@@ -30,10 +30,10 @@ pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
     let mut is_watched = false;
     for set in sets {
         let found = set.inner.lock().by_fd.get(&key(fd, listener)).copied();
-        let Some(place) = found else { continue };
+        let Some(slot_id) = found else { continue };
         is_watched = true;
         let mut inner = set.inner.lock();
-        if let Some(interest) = inner.interests.get(place).copied() {
+        if let Some(interest) = inner.interests.get(slot_id).copied() {
             let super::Interest { events, data, armed, .. } = interest;
             if !armed {
                 // The kernel may have disarmed it by itself, before it came to the engine.
@@ -45,8 +45,8 @@ pub fn move_back(fd: RawFd, listener: &'static Socket) -> bool {
             inner.waiters.kick_all();
         }
         drop(inner);
-        listener.remove_watcher(set, place);
-        set.drop_interest(place, listener);
+        listener.remove_watcher(set, slot_id);
+        set.drop_interest(slot_id, listener);
     }
     is_watched
 }

@@ -16,22 +16,22 @@ impl EpollSet {
         if self.has_nested.load(Ordering::Acquire) { self.inner.lock().nestings } else { 0 }
     }
 
-    /// Reports the inner sets that have something, into `out`; those in `told` the kernel has reported, asked when `nestings` were as many
+    /// Reports the inner sets that have something, into `out`; those in `reported` the kernel has reported, asked when `nestings` were as many
     /// as that. Returns how many.
     pub(super) fn harvest_nested(
         &self,
         epfd: RawFd,
-        (told, nestings): (&[libc::epoll_event], u64),
+        (reported, nestings): (&[libc::epoll_event], u64),
         out: &mut [libc::epoll_event],
     ) -> usize {
         let mut taken = 0;
         for nested in self.nested() {
-            if told.iter().any(|event| { event.u64 } == nested.data) {
+            if reported.iter().any(|event| { event.u64 } == nested.data) {
                 if nested.wants() {
-                    self.note_told_of(epfd, &nested, nestings);
+                    self.note_reported_of(epfd, &nested, nestings);
                 }
             } else if taken < out.len()
-                && self.is_to_be_told(&nested, 0)
+                && self.is_reportable(&nested, 0)
                 && let Some(data) = self.claim(epfd, &nested)
             {
                 out[taken] = libc::epoll_event { events: libc::EPOLLIN as u32, u64: data };
@@ -45,7 +45,7 @@ impl EpollSet {
     fn claim(&self, epfd: RawFd, nested: &Nested) -> Option<u64> {
         let mut inner = self.inner.lock();
         let noted = inner.nested_mut(nested.fd, nested.set).filter(|noted| noted.is_due())?;
-        noted.note_told();
+        noted.note_reported();
         if noted.events & ONE_SHOT != 0 {
             noted.disarm(epfd);
         }
@@ -53,10 +53,10 @@ impl EpollSet {
     }
 
     /// The kernel has reported an inner set; one-shot, it has disarmed it.
-    fn note_told_of(&self, epfd: RawFd, nested: &Nested, nestings: u64) {
+    fn note_reported_of(&self, epfd: RawFd, nested: &Nested, nestings: u64) {
         let mut inner = self.inner.lock();
         let Some(noted) = inner.nested_mut(nested.fd, nested.set) else { return };
-        noted.note_told();
+        noted.note_reported();
         if noted.events & ONE_SHOT != 0 {
             // One that was armed anew beside the kernel's report was so before or after it.
             let is_armed = noted.nesting > nestings && !is_disarmed(epfd, nested.fd).unwrap_or(true);
@@ -69,25 +69,25 @@ impl EpollSet {
         if !self.has_nested.load(Ordering::Acquire) {
             return found;
         }
-        let mut kept = found;
+        let mut left = found;
         for nested in self.inner.lock().nested.iter_mut().filter(|nested| nested.spent) {
-            let Some(at) = events[..kept].iter().position(|event| { event.u64 } == nested.data) else {
+            let Some(at) = events[..left].iter().position(|event| { event.u64 } == nested.data) else {
                 continue;
             };
             // By the data alone it could be another one; this one the kernel has disarmed by its report.
             if is_disarmed(epfd, nested.fd).unwrap_or(true) {
                 nested.spent = false;
-                events[at..kept].rotate_left(1);
-                kept -= 1;
+                events[at..left].rotate_left(1);
+                left -= 1;
             }
         }
-        kept
+        left
     }
 
     /// The kernel has reported these in a wait that began without inner sets.
-    pub(super) fn note_told(&self, epfd: RawFd, told: &[libc::epoll_event]) {
+    pub(super) fn note_reported(&self, epfd: RawFd, reported: &[libc::epoll_event]) {
         if self.has_nested.load(Ordering::Acquire) {
-            self.harvest_nested(epfd, (told, 0), &mut []);
+            self.harvest_nested(epfd, (reported, 0), &mut []);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{EXCLUSIVE, EpollSet, Interest, ONE_SHOT, has_twin};
 pub(super) use crate::epoll::kernel::{is_disarmed, remove_twin};
 use crate::errno::EEXIST;
 use crate::fd_table;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 use toe_abi::errno::Errno;
@@ -43,24 +43,24 @@ pub fn kernel_op(epfd: RawFd, fd: RawFd, op: i32, events: u32) -> KernelOp {
 
 impl EpollSet {
     /// The kernel has reported these: one-shot listeners among them are disarmed.
-    pub(super) fn note_fired(&self, epfd: RawFd, told: &[libc::epoll_event]) {
-        if told.is_empty() || !self.fires_once.load(Ordering::Relaxed) {
+    pub(super) fn note_fired(&self, epfd: RawFd, reported: &[libc::epoll_event]) {
+        if reported.is_empty() || !self.fires_once.load(Ordering::Relaxed) {
             return;
         }
         // By the data alone it could be another one.
         let may_be_it = |interest: &Interest| {
             interest.armed
                 && interest.events & ONE_SHOT != 0
-                && told.iter().any(|event| { event.u64 } == interest.data)
+                && reported.iter().any(|event| { event.u64 } == interest.data)
                 && has_twin(interest.socket)
         };
-        let found: Vec<(Place, RawFd)> = {
+        let found: Vec<(SlotId, RawFd)> = {
             let inner = self.inner.lock();
             let those = inner.interests.iter().filter(|(_, interest)| may_be_it(interest));
-            those.map(|(place, interest)| (place, interest.fd)).collect()
+            those.map(|(slot_id, interest)| (slot_id, interest.fd)).collect()
         };
-        for (place, fd) in found.into_iter().filter(|(_, fd)| is_disarmed(epfd, *fd).unwrap_or(true)) {
-            if let Some(interest) = self.inner.lock().interests.get_mut(place) {
+        for (slot_id, fd) in found.into_iter().filter(|(_, fd)| is_disarmed(epfd, *fd).unwrap_or(true)) {
+            if let Some(interest) = self.inner.lock().interests.get_mut(slot_id) {
                 interest.armed = false;
             }
             let _ = remove_twin(epfd, fd);

@@ -30,13 +30,13 @@ impl EpollSet {
     }
 
     /// Calls `each` for every live queue set of its sockets.
-    pub(crate) fn each_home(&self, each: &mut dyn FnMut(&'static QueueSet)) {
-        self.each_home_at(0, each);
+    pub(crate) fn each_owner_queue(&self, each: &mut dyn FnMut(&'static QueueSet)) {
+        self.each_owner_queue_at(0, each);
     }
 
-    fn each_home_at(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
-        self.homes().for_each(&mut *each);
-        self.each_nested_home(depth, each);
+    fn each_owner_queue_at(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
+        self.owner_queues().for_each(&mut *each);
+        self.each_nested_owner_queue(depth, each);
     }
 
     /// At a wait: listeners that came into the set since the last one begin to take connections. In the child of a fork
@@ -75,7 +75,7 @@ impl EpollSet {
     }
 
     pub(crate) fn drain(&self) {
-        self.homes().for_each(QueueSet::drain);
+        self.owner_queues().for_each(QueueSet::drain);
     }
 
     pub(super) fn nested_have_sockets(&self, depth: u32) -> bool {
@@ -83,17 +83,17 @@ impl EpollSet {
     }
 
     pub(super) fn nested_are_ready(&self, depth: u32) -> bool {
-        depth < DEPTH && self.nested().iter().any(|nested| self.is_to_be_told(nested, depth))
+        depth < DEPTH && self.nested().iter().any(|nested| self.is_reportable(nested, depth))
     }
 
     /// Whether `nested` is ready and was not told of yet.
-    pub(super) fn is_to_be_told(&self, nested: &Nested, depth: u32) -> bool {
+    pub(super) fn is_reportable(&self, nested: &Nested, depth: u32) -> bool {
         if !nested.wants() {
             return false;
         }
         if !nested.is_due() {
             // What has come and was not looked at yet is counted by that.
-            nested.set.each_home_at(depth + 1, &mut QueueSet::drain);
+            nested.set.each_owner_queue_at(depth + 1, &mut QueueSet::drain);
         }
         // What was told is not looked at, as in Linux: a look changes what the next event is.
         let noted = self.inner.lock().nested_mut(nested.fd, nested.set).copied();
@@ -111,15 +111,15 @@ impl EpollSet {
             && let Some(now) = self.inner.lock().nested_mut(nested.fd, nested.set)
             && now.come == noted.come
         {
-            now.told = now.come;
+            now.reported = now.come;
         }
         is_ready
     }
 
-    pub(super) fn each_nested_home(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
+    pub(super) fn each_nested_owner_queue(&self, depth: u32, each: &mut dyn FnMut(&'static QueueSet)) {
         if depth < DEPTH {
             for nested in self.nested() {
-                nested.set.each_home_at(depth + 1, each);
+                nested.set.each_owner_queue_at(depth + 1, each);
             }
         }
     }

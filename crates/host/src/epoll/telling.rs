@@ -4,37 +4,37 @@ use crate::epoll::{ALWAYS, EDGE, EpollSet, Inner, Nested, ONE_SHOT};
 use crate::fd_table;
 use crate::lock::Guard;
 use crate::queue::QueueSet;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 impl EpollSet {
     /// A socket tells of an event. `true`: a parked thread was woken for it.
-    pub(crate) fn notify(&self, place: Place, key: u32, by: Option<&QueueSet>) -> bool {
+    pub(crate) fn notify(&self, slot_id: SlotId, key: u32, by: Option<&QueueSet>) -> bool {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
-        let Some(interest) = inner.interests.get_mut(place) else { return false };
+        let Some(interest) = inner.interests.get_mut(slot_id) else { return false };
         if !interest.armed || key & (interest.events | ALWAYS) == 0 {
             return false;
         }
         interest.happened |= key;
         if !interest.queued {
             interest.queued = true;
-            inner.ready.push_back(place);
+            inner.ready.push_back(slot_id);
         }
         self.tell(guard, by)
     }
 
     /// Puts a registration on the ready list if it is ready now.
-    pub(super) fn check(&self, place: Place) {
+    pub(super) fn check(&self, slot_id: SlotId) {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
-        if let Some(interest) = inner.interests.get_mut(place)
+        if let Some(interest) = inner.interests.get_mut(slot_id)
             && interest.due() != 0
             && !interest.queued
         {
             interest.queued = true;
-            inner.ready.push_back(place);
+            inner.ready.push_back(slot_id);
             self.tell(guard, None);
         }
     }
@@ -101,7 +101,7 @@ impl Nested {
     }
 
     pub(super) fn has_events(&self) -> bool {
-        self.come != self.told
+        self.come != self.reported
     }
 
     /// To be told of once it is ready.
@@ -109,9 +109,9 @@ impl Nested {
         self.wants() && (self.events & EDGE == 0 || self.has_events())
     }
 
-    pub(super) fn note_told(&mut self) {
+    pub(super) fn note_reported(&mut self) {
         if self.events & (EDGE | ONE_SHOT) != 0 {
-            self.told = self.come;
+            self.reported = self.come;
         }
     }
 

@@ -32,11 +32,11 @@ pub fn wait(
     if events.is_empty() {
         return Err(Errno::EINVAL);
     }
-    wait_beside_lanes(set, epfd, events, timeout, sigmask)
+    wait_with_lanes(set, epfd, events, timeout, sigmask)
 }
 
 /// With UDP sockets in the set whose datagrams may come past the kernel.
-fn wait_beside_lanes(
+fn wait_with_lanes(
     set: &'static EpollSet,
     epfd: RawFd,
     events: &mut [libc::epoll_event],
@@ -53,8 +53,8 @@ fn wait_beside_lanes(
         return found;
     };
     // As of the other two worlds: of one place every other turn.
-    let turn = set.turn.fetch_add(1, Ordering::Relaxed);
-    let share = (events.len() + turn as usize % 2) / 2;
+    let wait_count = set.wait_count.fetch_add(1, Ordering::Relaxed);
+    let share = (events.len() + wait_count as usize % 2) / 2;
     let found = match share {
         0 => 0,
         _ => wait_in(set, epfd, &mut events[..share], Some(Duration::ZERO), None).unwrap_or(0),
@@ -80,18 +80,21 @@ fn wait_in(
                 None => continue,
             }
         }
-        set.homes().for_each(|home| home.session.settle_first());
+        set.owner_queues().for_each(|owner_queue| owner_queue.session.settle_first());
         set.wake_listeners();
         set.take_back_moved();
         let mut found = set.collect(epfd, events)?;
         if found == 0 {
-            set.homes().for_each(|home| home.look());
+            set.owner_queues().for_each(|owner_queue| owner_queue.look());
             // That another process has one of them may have been found just now.
             set.take_back_moved();
             found = set.harvest(events);
         }
         let is_brief = timeout.is_some_and(|timeout| timeout.is_zero());
-        if found == 0 && is_brief && set.homes().fold(false, |waited, home| waited | home.session.settle()) {
+        if found == 0
+            && is_brief
+            && set.owner_queues().fold(false, |waited, owner_queue| waited | owner_queue.session.settle())
+        {
             found = set.collect(epfd, events)?;
         }
         if found > 0 || is_brief {
@@ -112,26 +115,27 @@ impl EpollSet {
         }
         let nestings = self.nestings();
         // Half of the room at first, so that neither side keeps the other out; of one place every other turn.
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let share = if self.has_sockets() { (events.len() + turn as usize % 2) / 2 } else { events.len() };
+        let wait_count = self.wait_count.fetch_add(1, Ordering::Relaxed);
+        let share =
+            if self.has_sockets() { (events.len() + wait_count as usize % 2) / 2 } else { events.len() };
         let mut found = if share > 0 { self.ask_kernel(epfd, &mut events[..share])? } else { 0 };
         found += self.harvest(&mut events[found..]);
         if found == 0 && share == 0 {
             found = self.ask_kernel(epfd, events)?;
         }
-        let (told, room) = events.split_at_mut(found);
-        Ok(found + self.harvest_nested(epfd, (told, nestings), room))
+        let (reported, room) = events.split_at_mut(found);
+        Ok(found + self.harvest_nested(epfd, (reported, nestings), room))
     }
 
     fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         loop {
             let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
-            let kept = self.without_wake(epfd, events, found);
-            self.note_fired(epfd, &events[..kept]);
-            let told = self.without_spent(epfd, events, kept);
+            let left = self.without_wake(epfd, events, found);
+            self.note_fired(epfd, &events[..left]);
+            let reported = self.without_spent(epfd, events, left);
             // What was left out may have taken the room of something else.
-            if told > 0 || kept == 0 {
-                return Ok(told);
+            if reported > 0 || left == 0 {
+                return Ok(reported);
             }
         }
     }
@@ -152,14 +156,14 @@ impl EpollSet {
         } else {
             let (waited, interrupted) = sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask));
             waited.and_then(|found| {
-                let kept = without_wake(events, found);
-                was_rung = kept < found;
-                self.note_told(epfd, &events[..kept]);
+                let left = without_wake(events, found);
+                was_rung = left < found;
+                self.note_reported(epfd, &events[..left]);
                 // The library's own event is none.
-                if found > 0 && kept == 0 && interrupted {
+                if found > 0 && left == 0 && interrupted {
                     return Err(Errno::EINTR);
                 }
-                Ok((found == 0 || kept > 0).then_some(kept))
+                Ok((found == 0 || left > 0).then_some(left))
             })
         };
         let is_last = self.kernel_waiters.fetch_sub(1, Ordering::SeqCst) == 1;
@@ -174,11 +178,11 @@ impl EpollSet {
 
     /// Takes the library's own event out of `events[..found]`, and the eventfd out of the set once nobody needs it.
     fn without_wake(&self, epfd: RawFd, events: &mut [libc::epoll_event], found: usize) -> usize {
-        let kept = without_wake(events, found);
-        if kept < found && self.kernel_waiters.load(Ordering::SeqCst) == 0 {
+        let left = without_wake(events, found);
+        if left < found && self.kernel_waiters.load(Ordering::SeqCst) == 0 {
             self.take_always_readable_out(epfd);
         }
-        kept
+        left
     }
 
     /// Waits for sockets of the engine alone, in a set that no descriptor stands for.
@@ -230,17 +234,18 @@ impl EpollSet {
             let moved = self.has_moved().then_some(LEFT_TO_OTHERS);
             let timeout = deadline.map(|deadline| deadline.saturating_sub(sys::now()));
             let until = timeout.into_iter().chain(moved).min();
-            let mut homes: Vec<&'static QueueSet> = Vec::new();
-            self.each_home(&mut |home| {
-                if !homes.iter().any(|known| std::ptr::eq(*known, home)) {
-                    homes.push(home);
+            let mut owner_queues: Vec<&'static QueueSet> = Vec::new();
+            self.each_owner_queue(&mut |owner_queue| {
+                if !owner_queues.iter().any(|known| std::ptr::eq(*known, owner_queue)) {
+                    owner_queues.push(owner_queue);
                 }
             });
             let mut kernel = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
             let in_kernel = usize::from(self.kernel_fds.load(Ordering::SeqCst));
             let mut found = 0;
             let fds = &mut kernel[..in_kernel];
-            let on = ParkOn { waiter, queues: &homes, fds, timeout: until, sigmask, cancellable: true };
+            let on =
+                ParkOn { waiter, queues: &owner_queues, fds, timeout: until, sigmask, cancellable: true };
             let outcome = park(on, &mut || {
                 found = self.harvest(events);
                 if found == 0 {
@@ -271,8 +276,8 @@ impl EpollSet {
             if taken == out.len() {
                 break;
             }
-            let Some(place) = inner.ready.pop_front() else { break };
-            let Some(interest) = inner.interests.get_mut(place) else { continue };
+            let Some(slot_id) = inner.ready.pop_front() else { break };
+            let Some(interest) = inner.interests.get_mut(slot_id) else { continue };
             let happened = std::mem::take(&mut interest.happened) & (interest.events | ALWAYS);
             let due = if tells_past { happened } else { interest.due() };
             interest.queued = false;
@@ -288,7 +293,7 @@ impl EpollSet {
                 }
             } else if interest.events & EDGE == 0 {
                 interest.queued = true;
-                inner.ready.push_back(place);
+                inner.ready.push_back(slot_id);
             }
         }
         taken

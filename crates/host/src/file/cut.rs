@@ -29,7 +29,7 @@ mod tests {
     use rustix::fd::AsFd;
 
     /// A file of so many bytes, and what was read of it when it had more.
-    fn kept(size: u64, position: u64, read: &[u8]) -> usize {
+    fn remaining(size: u64, position: u64, read: &[u8]) -> usize {
         let file = rustix::fs::memfd_create("cut-test", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
         rustix::fs::ftruncate(&file, size).expect("room");
         of_the_file(file.as_fd(), position, read.len(), |at| read[at])
@@ -38,14 +38,14 @@ mod tests {
     #[test]
     fn what_was_wiped_out_is_not_of_the_file() {
         let mut read = [7; 3 * 4096];
-        assert_eq!(kept(5000, 0, &read), read.len(), "what was there when it was read");
+        assert_eq!(remaining(5000, 0, &read), read.len(), "what was there when it was read");
         read[5000..8192].fill(0);
-        assert_eq!(kept(5000, 0, &read), 5000, "the rest of its page");
-        assert_eq!(kept(5000, 0, &read[..6000]), 5000);
-        assert_eq!(kept(5000, 4096, &read[4096..]), 904);
-        assert_eq!(kept(5000, 4000, &read[4000..]), 1000);
-        assert_eq!(kept(0, 4000, &read[4000..]), 0);
-        assert_eq!(kept(1 << 20, 0, &read), read.len(), "zeros of the file");
-        assert_eq!(kept(10, 10, &[]), 0);
+        assert_eq!(remaining(5000, 0, &read), 5000, "the rest of its page");
+        assert_eq!(remaining(5000, 0, &read[..6000]), 5000);
+        assert_eq!(remaining(5000, 4096, &read[4096..]), 904);
+        assert_eq!(remaining(5000, 4000, &read[4000..]), 1000);
+        assert_eq!(remaining(0, 4000, &read[4000..]), 0);
+        assert_eq!(remaining(1 << 20, 0, &read), read.len(), "zeros of the file");
+        assert_eq!(remaining(10, 10, &[]), 0);
     }
 }

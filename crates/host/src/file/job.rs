@@ -2,10 +2,10 @@
 
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::file::kind::is_file;
-use crate::file::{KeptFile, Stopped};
+use crate::file::{PinnedFile, Stopped};
 use crate::pace::Pace;
 use crate::socket::stream::{HUP, IN, OUT};
-use crate::socket::{Held, RecvFlags, SendFlags, Socket, Turn};
+use crate::socket::{Held, RecvFlags, SendFlags, Socket, SocketCall};
 use crate::stack::Stack;
 use crate::{helper, spin};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
-use toe_transfer::{Beside, Next};
+use toe_transfer::{Asynchronous, Next};
 
 /// Bytes in one go: between two of them it is looked whether the program has cancelled it, and before each read.
 const STEP: usize = 4 << 20;
@@ -58,7 +58,7 @@ impl Job {
         way: Way,
         length: usize,
     ) -> Result<Job, Errno> {
-        let file = KeptFile::kept(&Stack::get_or_why(socket.engine())?.session, file)?;
+        let file = PinnedFile::pinned(&Stack::get_or_why(socket.engine())?.session, file)?;
         let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(crate::errno::from_os)?;
         let state = State {
             done: AtomicUsize::new(0),
@@ -115,7 +115,7 @@ impl State {
 struct Work {
     socket: &'static Socket,
     _held: Held,
-    file: KeptFile<'static>,
+    file: PinnedFile<'static>,
     way: Way,
     length: usize,
     state: Arc<State>,
@@ -124,7 +124,7 @@ struct Work {
 impl Work {
     /// With what it ends.
     fn all(&mut self) -> Errno {
-        let mut call = Beside::new(self.length, STEP);
+        let mut call = Asynchronous::new(self.length, STEP);
         let got = Cell::new(0);
         // Who reads at the other end of a pipe has what is there at once.
         let pace = is_file(self.file.fd()).then(|| Pace::new(self.length, &got));
@@ -172,7 +172,7 @@ impl Work {
         let reads = matches!(self.way, Way::Read(_));
         let wanted = HUP | if reads { IN } else { OUT };
         let on = BlockOn {
-            turn: &Turn::begin(self.socket),
+            call: &SocketCall::begin(self.socket),
             deadline: None,
             silence: None,
             too_late: Errno::EAGAIN,

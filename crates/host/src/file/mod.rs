@@ -11,22 +11,22 @@
 mod copy;
 mod cut;
 pub mod job;
-mod kept;
 mod kind;
 mod locks;
 mod memory;
+mod pinned;
 pub mod pipe;
 mod source;
 mod unbuffered;
 
 use crate::errno::from_os;
 use crate::socket::slices::Source as _;
-use crate::socket::{Kind, RecvFlags, SendFlags, Socket, Turn, stream};
+use crate::socket::{Kind, RecvFlags, SendFlags, Socket, SocketCall, stream};
 use copy::Copy;
-pub use kept::KeptFile;
 pub(crate) use kind::at_hand;
 use kind::{is_file, is_pipe};
 pub(crate) use locks::has_own_locks;
+pub use pinned::PinnedFile;
 use pipe::PipeTarget;
 use rustix::fd::BorrowedFd;
 use source::FileSource;
@@ -48,7 +48,7 @@ impl Socket {
     /// EBADF: the file is not open for reading; ESPIPE, EISDIR: it has no positions; EIO and others of read(2); those of a send.
     pub fn send_file(
         &'static self,
-        file: &KeptFile<'_>,
+        file: &PinnedFile<'_>,
         position: u64,
         length: usize,
         flags: SendFlags,
@@ -59,27 +59,27 @@ impl Socket {
     /// The same, which reads nothing more once `cancelled` is set: fewer bytes, or none.
     fn send_file_unless(
         &'static self,
-        file: &KeptFile<'_>,
+        file: &PinnedFile<'_>,
         position: u64,
         length: usize,
         flags: SendFlags,
         cancelled: Option<&AtomicBool>,
     ) -> Result<usize, Errno> {
         let has_room = self.kind() == Kind::Stream && self.ready_now() & stream::OUT != 0;
-        let turn = Turn::begin(self);
-        turn.hold()?;
+        let socket_call = SocketCall::begin(self);
+        socket_call.hold()?;
         if toe_transfer::is_long(length, has_room) && !flags.dont_wait && !self.nonblocking() {
             // It may well wait, and from its first read on the file is to be the same.
             file.keep(self.session());
         }
-        let call = Outward::new(position, length, source::AHEAD, has_room, flags.more);
+        let call = Outward::new(position, length, source::READAHEAD, has_room, flags.more);
         let mut source = FileSource::new(file, call, cancelled);
         loop {
             match source.call.step() {
                 step::Outward::Look { .. } => source.look(),
-                step::Outward::ReadAhead { .. } => source.refill(),
+                step::Outward::Readahead { .. } => source.refill(),
                 step::Outward::Send => {
-                    let outcome = self.send_in(&turn, &mut source, flags);
+                    let outcome = self.send_in(&socket_call, &mut source, flags);
                     source.call.went(outcome);
                 }
                 step::Outward::LetGo => self.let_held_go(),
@@ -98,7 +98,7 @@ impl Socket {
     /// connection. What was received and not written is there to be received.
     pub fn receive_file(
         &'static self,
-        file: &KeptFile<'_>,
+        file: &PinnedFile<'_>,
         position: Option<u64>,
         length: usize,
         flags: RecvFlags,
@@ -141,10 +141,10 @@ impl Socket {
     fn receive_by(
         &'static self,
         mut call: Inward,
-        kept: &KeptFile<'_>,
+        pinned: &PinnedFile<'_>,
         flags: RecvFlags,
     ) -> Result<usize, Stopped> {
-        let (file, mut buffer, mut past) = (kept.fd(), Vec::new(), None);
+        let (file, mut buffer, mut past) = (pinned.fd(), Vec::new(), None);
         loop {
             match call.step() {
                 step::Inward::Straight { most, .. } => {
@@ -159,14 +159,16 @@ impl Socket {
                 }
                 step::Inward::Write { at, held } => {
                     let to = past.as_ref().map_or(file, Copy::fd);
-                    let outcome = match kept.is_same() {
+                    let outcome = match pinned.is_same() {
                         true => write(to, at, &buffer[held], flags.dont_wait),
                         false => Err(Errno::EBADF),
                     };
                     call.written(outcome, || is_file(to));
                 }
                 step::Inward::PassBy { at } => {
-                    past = self.home().and_then(|home| unbuffered::buffered(home.session, file));
+                    past = self
+                        .owner_queue()
+                        .and_then(|owner_queue| unbuffered::buffered(owner_queue.session, file));
                     // That one has a place of its own.
                     let from = past.as_ref().and_then(|_| at.or_else(|| rustix::fs::tell(file).ok()));
                     call.passed_by(from);

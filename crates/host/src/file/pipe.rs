@@ -4,11 +4,11 @@
 //! cannot be taken before it is known how many go: they are doubled (tee) into a pipe of ours, by reference; from there they are read into the stream's
 //! memory; and as many as went are then taken from the program's.
 
-use super::KeptFile;
+use super::PinnedFile;
 use crate::errno::from_os;
 use crate::session::Session;
 use crate::socket::slices::{Bytes, Room, Source, Target};
-use crate::socket::{RecvFlags, SendFlags, Socket, Turn};
+use crate::socket::{RecvFlags, SendFlags, Socket, SocketCall};
 use crate::sys::Fd;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::{Errno as Os, ReadWriteFlags};
@@ -82,7 +82,7 @@ impl Target for PipeTarget<'_> {
 struct PipeSource<'a> {
     pipe: Fd,
     /// The program's, out of which is taken what went.
-    from: &'a KeptFile<'a>,
+    from: &'a PinnedFile<'a>,
     left: usize,
     /// What was read from it went nowhere.
     has_lost: bool,
@@ -139,13 +139,13 @@ impl Socket {
     /// Sends what is in `pipe`, which `double` puts into the pipe that it is given, and takes out of it what went. 0: there was nothing.
     pub fn send_pipe(
         &'static self,
-        pipe: &KeptFile<'_>,
+        pipe: &PinnedFile<'_>,
         double: impl Fn(BorrowedFd<'_>, usize) -> Result<usize, Errno>,
         length: usize,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
-        let turn = Turn::begin(self);
-        turn.hold()?;
+        let socket_call = SocketCall::begin(self);
+        socket_call.hold()?;
         loop {
             let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(from_os)?;
             let (reads, writes) = (Fd::from(reads), Fd::from(writes));
@@ -154,7 +154,7 @@ impl Socket {
                 return Ok(0);
             }
             let mut source = PipeSource { pipe: reads, from: pipe, left, has_lost: false };
-            let sent = self.send_in(&turn, &mut source, flags)?;
+            let sent = self.send_in(&socket_call, &mut source, flags)?;
             if sent > 0 || !source.has_lost {
                 if pipe.is_same() {
                     take_out(pipe.fd(), writes, source.left == 0, sent);

@@ -4,9 +4,9 @@
 //! file that cannot say what is at hand goes that way altogether. What comes next is [`Outward`]'s to say; here it is done.
 
 use super::cut;
-use super::kept::KeptFile;
 use super::kind::is_regular;
 use super::memory::Memory;
+use super::pinned::PinnedFile;
 use super::unbuffered;
 use crate::errno::from_os;
 use crate::session::Session;
@@ -20,26 +20,26 @@ use toe_abi::errno::Errno;
 use toe_transfer::{Looked, ONE_PIECE, Outward};
 
 /// Bytes read ahead at a time.
-pub const AHEAD: usize = 128 << 10;
+pub const READAHEAD: usize = 128 << 10;
 /// Most bytes that are read at once, each time by a system call.
 const PIECE_MAX: u32 = 1 << 20;
 
 #[derive(Debug)]
 pub struct FileSource<'a> {
-    file: &'a KeptFile<'a>,
+    file: &'a PinnedFile<'a>,
     pub call: Outward,
     /// Once set, nothing more is read.
     cancelled: Option<&'a AtomicBool>,
     /// It lies in memory, where reads need no word that nothing is waited for. `None`: not asked yet.
     memory: Option<Memory>,
     /// The last of these are those that the call has ahead.
-    ahead: Vec<u8>,
+    readahead: Vec<u8>,
 }
 
 impl<'a> FileSource<'a> {
     /// What the call is to send, of this file. It reads nothing more once `cancelled` is set.
-    pub fn new(file: &'a KeptFile<'a>, call: Outward, cancelled: Option<&'a AtomicBool>) -> FileSource<'a> {
-        FileSource { file, call, cancelled, memory: None, ahead: Vec::new() }
+    pub fn new(file: &'a PinnedFile<'a>, call: Outward, cancelled: Option<&'a AtomicBool>) -> FileSource<'a> {
+        FileSource { file, call, cancelled, memory: None, readahead: Vec::new() }
     }
 
     /// Asks what the file has.
@@ -60,21 +60,21 @@ impl<'a> FileSource<'a> {
     }
 
     /// Reads what comes next, and waits for it. How many bytes there were.
-    fn read_ahead(&mut self) -> Result<usize, Os> {
-        let (position, want) = (self.call.position(), self.call.wanted_ahead());
+    fn fill_readahead(&mut self) -> Result<usize, Os> {
+        let (position, want) = (self.call.position(), self.call.wanted_readahead());
         let outcome = if self.call.by_blocks() {
-            let at = unbuffered::read(self.file.fd(), position, want, &mut self.ahead);
-            at.map(|at| self.ahead.len() - at)
+            let at = unbuffered::read(self.file.fd(), position, want, &mut self.readahead);
+            at.map(|at| self.readahead.len() - at)
         } else {
-            self.ahead.resize(want, 0);
-            let got = rustix::io::pread(self.file.fd(), &mut self.ahead, position);
-            got.map(|got| cut::of_the_file(self.file.fd(), position, got, |at| self.ahead[at]))
+            self.readahead.resize(want, 0);
+            let got = rustix::io::pread(self.file.fd(), &mut self.readahead, position);
+            got.map(|got| cut::of_the_file(self.file.fd(), position, got, |at| self.readahead[at]))
         };
         match outcome {
             Ok(_) if !self.file.is_same() => Err(Os::BADF),
             Ok(got) => {
                 if !self.call.by_blocks() {
-                    self.ahead.truncate(got);
+                    self.readahead.truncate(got);
                 }
                 Ok(got)
             }
@@ -87,14 +87,14 @@ impl<'a> FileSource<'a> {
     }
 
     /// Puts bytes that were read ahead.
-    fn put_ahead(&mut self, room: Room<'_>, bytes: usize) -> Result<usize, Errno> {
-        let from = self.ahead.len() - self.call.ahead();
-        let ahead = &self.ahead[from..from + bytes];
+    fn put_readahead(&mut self, room: Room<'_>, bytes: usize) -> Result<usize, Errno> {
+        let from = self.readahead.len() - self.call.readahead();
+        let readahead = &self.readahead[from..from + bytes];
         match room {
-            Room::Shared(region, offset) => region.write(offset, ahead).map_err(|_| Errno::EIO)?,
-            Room::Own(room) => room[..bytes].copy_from_slice(ahead),
+            Room::Shared(region, offset) => region.write(offset, readahead).map_err(|_| Errno::EIO)?,
+            Room::Own(room) => room[..bytes].copy_from_slice(readahead),
         }
-        self.call.put_ahead(bytes);
+        self.call.put_readahead(bytes);
         Ok(bytes)
     }
 
@@ -156,13 +156,13 @@ impl Source for FileSource<'_> {
     }
 
     fn check_next(&self, len: usize) -> Result<bool, Errno> {
-        Ok(self.call.ahead() >= len)
+        Ok(self.call.readahead() >= len)
     }
 
     fn put(&mut self, room: Room<'_>, max: usize) -> Result<usize, Errno> {
-        let ahead = self.call.ahead().min(max);
-        if ahead > 0 {
-            return self.put_ahead(room, ahead);
+        let readahead = self.call.readahead().min(max);
+        if readahead > 0 {
+            return self.put_readahead(room, readahead);
         }
         // Some file systems wait although they are told not to.
         if self.is_cancelled() {
@@ -189,7 +189,7 @@ impl Source for FileSource<'_> {
     }
 
     fn about_to_wait(&mut self, engine: Option<&'static Session>) {
-        if self.call.ahead() < self.call.left_in_all() {
+        if self.call.readahead() < self.call.left_in_all() {
             self.file.keep(engine);
         }
     }
@@ -211,12 +211,12 @@ impl Source for FileSource<'_> {
             self.call.cancel();
             return;
         }
-        let mut outcome = self.read_ahead();
+        let mut outcome = self.fill_readahead();
         if outcome == Err(Os::INVAL) && !self.call.by_blocks() && unbuffered::is_unbuffered(self.file.fd()) {
             self.call.goes_by_blocks();
-            outcome = self.read_ahead();
+            outcome = self.fill_readahead();
         }
-        self.call.read_ahead(outcome.map_err(from_os));
+        self.call.on_readahead(outcome.map_err(from_os));
     }
 }
 
@@ -228,8 +228,8 @@ mod tests {
     use toe_ring::Region;
     use toe_transfer::step::Outward as Step;
 
-    fn source_of<'a>(file: &'a KeptFile<'a>, position: u64, length: usize) -> FileSource<'a> {
-        FileSource::new(file, Outward::new(position, length, AHEAD, false, false), None)
+    fn source_of<'a>(file: &'a PinnedFile<'a>, position: u64, length: usize) -> FileSource<'a> {
+        FileSource::new(file, Outward::new(position, length, READAHEAD, false, false), None)
     }
 
     fn file_of(len: usize) -> std::fs::File {
@@ -247,7 +247,7 @@ mod tests {
         loop {
             match source.call.step() {
                 Step::Look { .. } => source.look(),
-                Step::ReadAhead { .. } => source.refill(),
+                Step::Readahead { .. } => source.refill(),
                 Step::Send => {
                     let before = all.len();
                     while !source.is_done() {
@@ -272,9 +272,9 @@ mod tests {
     #[test]
     fn a_file_is_put_from_its_position_to_its_end_or_as_far_as_is_wanted() {
         let file = file_of(300_000);
-        let kept = KeptFile::of(file.as_fd());
+        let pinned = PinnedFile::of(file.as_fd());
         for (position, length, expected) in [(5, usize::MAX, 299_995), (0, 70_000, 70_000), (299_999, 9, 1)] {
-            let (all, outcome) = drain(&mut source_of(&kept, position, length), 65_536);
+            let (all, outcome) = drain(&mut source_of(&pinned, position, length), 65_536);
             assert_eq!((all.len(), outcome), (expected, Ok(expected)));
             assert!(all.iter().enumerate().all(|(n, &byte)| byte == ((n + position as usize) % 251) as u8));
         }
@@ -283,20 +283,20 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_short_meanwhile_gives_what_it_had() {
         let file = file_of(100_000);
-        let kept = KeptFile::of(file.as_fd());
-        let mut source = source_of(&kept, 0, usize::MAX);
+        let pinned = PinnedFile::of(file.as_fd());
+        let mut source = source_of(&pinned, 0, usize::MAX);
         source.look();
         file.set_len(40_000).expect("shorter");
         assert_eq!(drain(&mut source, 65_536).1, Ok(40_000));
     }
 
-    /// A socket without a home has no session to keep a copy in: what is read of another file at the number is thrown away.
+    /// A socket without an owner queue has no session to keep a copy in: what is read of another file at the number is thrown away.
     #[test]
     fn of_another_file_at_the_number_nothing_is_put() {
         let (file, other) = (file_of(300_000), file_of(300_000));
         let number = crate::sys::dup_anywhere(&file).expect("room");
-        let kept = KeptFile::of(crate::sys::borrow(number.raw()));
-        let mut source = source_of(&kept, 0, usize::MAX);
+        let pinned = PinnedFile::of(crate::sys::borrow(number.raw()));
+        let mut source = source_of(&pinned, 0, usize::MAX);
         source.look();
         let (region, _file) = Region::create(1 << 20).expect("memory");
         assert_eq!(source.put(Room::Shared(&region, 0), 1000), Ok(1000));
@@ -312,48 +312,48 @@ mod tests {
     /// Of bytes that were not at hand, and of those that were and follow them.
     #[test]
     fn what_is_taken_back_comes_again() {
-        let file = file_of(3 * AHEAD);
-        let kept = KeptFile::of(file.as_fd());
+        let file = file_of(3 * READAHEAD);
+        let pinned = PinnedFile::of(file.as_fd());
         let (region, _file) = Region::create(1 << 20).expect("memory");
-        let mut source = source_of(&kept, 0, usize::MAX);
+        let mut source = source_of(&pinned, 0, usize::MAX);
         source.look();
         source.call.read_at_hand(Err(Errno::EAGAIN));
         source.refill();
-        for (position, ahead) in [(0, AHEAD), (AHEAD, 0), (2 * AHEAD, 0)] {
-            assert_eq!(source.call.ahead(), ahead);
+        for (position, readahead) in [(0, READAHEAD), (READAHEAD, 0), (2 * READAHEAD, 0)] {
+            assert_eq!(source.call.readahead(), readahead);
             for _ in 0..2 {
-                assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD));
-                let mut bytes = vec![0; AHEAD];
+                assert_eq!(source.put(Room::Shared(&region, 0), READAHEAD), Ok(READAHEAD));
+                let mut bytes = vec![0; READAHEAD];
                 region.read(0, &mut bytes).expect("in range");
                 assert!((position..).zip(&bytes).all(|(n, &byte)| byte == (n % 251) as u8), "{position}");
-                source.take_back(AHEAD);
+                source.take_back(READAHEAD);
             }
-            assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD));
+            assert_eq!(source.put(Room::Shared(&region, 0), READAHEAD), Ok(READAHEAD));
         }
         assert!(source.is_done());
     }
 
     #[test]
     fn the_disk_is_not_waited_for_again_once_that_is_cancelled() {
-        let file = file_of(3 * AHEAD);
-        let kept = KeptFile::of(file.as_fd());
+        let file = file_of(3 * READAHEAD);
+        let pinned = PinnedFile::of(file.as_fd());
         let cancelled = AtomicBool::new(false);
-        let call = Outward::new(0, usize::MAX, AHEAD, false, false);
-        let mut source = FileSource::new(&kept, call, Some(&cancelled));
+        let call = Outward::new(0, usize::MAX, READAHEAD, false, false);
+        let mut source = FileSource::new(&pinned, call, Some(&cancelled));
         source.look();
         let not_at_hand = Err(Errno::EAGAIN);
         source.call.read_at_hand(not_at_hand);
         source.refill();
         cancelled.store(true, Ordering::Release);
         let (region, _file) = Region::create(1 << 20).expect("memory");
-        assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(AHEAD), "what was read goes out");
-        assert_eq!(source.put(Room::Shared(&region, 0), AHEAD), Ok(0), "a read may wait all the same");
+        assert_eq!(source.put(Room::Shared(&region, 0), READAHEAD), Ok(READAHEAD), "what was read goes out");
+        assert_eq!(source.put(Room::Shared(&region, 0), READAHEAD), Ok(0), "a read may wait all the same");
         source.call.read_at_hand(not_at_hand);
         source.refill();
         assert!(source.is_done() && source.left() == 0);
-        source.call.went(Ok(AHEAD));
+        source.call.went(Ok(READAHEAD));
         assert_eq!(source.call.step(), Step::LetGo);
-        assert_eq!(source.call.step(), Step::End(Ok(AHEAD)));
+        assert_eq!(source.call.step(), Step::End(Ok(READAHEAD)));
     }
 
     #[test]
@@ -368,8 +368,8 @@ mod tests {
                 libc::EISDIR,
             ),
         ] {
-            let kept = KeptFile::of(fd);
-            assert_eq!(drain(&mut source_of(&kept, 0, 10), 10), (Vec::new(), Err(Errno(errno as u16))));
+            let pinned = PinnedFile::of(fd);
+            assert_eq!(drain(&mut source_of(&pinned, 0, 10), 10), (Vec::new(), Err(Errno(errno as u16))));
         }
     }
 }

@@ -15,7 +15,7 @@ impl Queue {
     /// Publishes a question about something of `socket`, `Inspect` or `CountWaiting`; the token of its result, or `None` when there is no room now.
     pub(crate) fn start_asking(
         &mut self,
-        home: &'static QueueSet,
+        owner_queue: &'static QueueSet,
         socket: &'static Socket,
         question: impl FnOnce(u32) -> Command,
     ) -> Option<u32> {
@@ -25,7 +25,7 @@ impl Queue {
         }
         let token = self.io.session.next_token();
         self.io.ring.push_command(question(token)).ok()?;
-        Some(self.await_result(token, home, socket))
+        Some(self.await_result(token, owner_queue, socket))
     }
 
     /// What the engine has written down.
@@ -40,13 +40,13 @@ impl Queue {
     /// Publishes `Connect` for `socket`; the token of its result, or `None` when there is no room now.
     pub fn start_connect(
         &mut self,
-        home: &'static QueueSet,
+        owner_queue: &'static QueueSet,
         socket: &'static Socket,
         args: &ConnectArgs,
     ) -> Option<u32> {
         let token = self.io.session.next_token();
         self.io.ring.push_connect(token, args).ok()?;
-        Some(self.await_result(token, home, socket))
+        Some(self.await_result(token, owner_queue, socket))
     }
 
     /// Publishes a `Connect` that is not answered, from any port; the flow's id. `None`: there is no credit for it, or no room now.
@@ -71,22 +71,22 @@ impl Queue {
     /// Publishes `Listen` for `socket`; the token of its result, or `None` when there is no room now.
     pub fn start_listen(
         &mut self,
-        home: &'static QueueSet,
+        owner_queue: &'static QueueSet,
         socket: &'static Socket,
         args: &ListenArgs,
     ) -> Option<u32> {
         let token = self.io.session.next_token();
         self.io.ring.push_listen(token, args).ok()?;
-        Some(self.await_result(token, home, socket))
+        Some(self.await_result(token, owner_queue, socket))
     }
 
     pub(crate) fn await_result(
         &mut self,
         token: u32,
-        home: &'static QueueSet,
+        owner_queue: &'static QueueSet,
         socket: &'static Socket,
     ) -> u32 {
-        self.pending.push(Pending { token, socket, home, result: None, abandoned: false });
+        self.pending.push(Pending { token, socket, owner_queue, result: None, abandoned: false });
         self.io.ring();
         token
     }
@@ -109,7 +109,7 @@ impl Queue {
 
     pub(super) fn on_result(&mut self, token: u32, command: u8, errno: Errno, id: u32) {
         let Some(at) = self.pending.iter().position(|p| p.token == token) else { return };
-        let Pending { socket, home, .. } = self.pending[at];
+        let Pending { socket, owner_queue, .. } = self.pending[at];
         let abandoned = self.pending[at].abandoned;
         let result = if errno.is_ok() { Ok(id) } else { Err(errno) };
         if abandoned {
@@ -130,8 +130,8 @@ impl Queue {
             let flow = FlowId::from_raw(id);
             let mut stream = Stream::connecting(flow, socket);
             stream.read_addrs(&self.flow_info(flow));
-            let place = self.add_stream(stream);
-            socket.move_in(home, place, Kind::Stream);
+            let slot_id = self.add_stream(stream);
+            socket.move_in(owner_queue, slot_id, Kind::Stream);
         }
         self.pending[at].result = Some(result);
         socket.kick_waiters();

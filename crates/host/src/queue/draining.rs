@@ -2,7 +2,7 @@
 
 use crate::leaving::{BETWEEN_LOOKS, GIVEN_BACK_WITHIN, LOOKS_AT_ONCE};
 use crate::queue::{Queue, QueueSet, SWEEP_EVERY};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::Link;
 use crate::sys;
@@ -48,9 +48,9 @@ impl Queue {
         self.retry_channels();
         self.sweep_lent();
         self.retry_yields();
-        for place in std::mem::take(&mut self.starved) {
-            if self.streams.get_mut(place).is_some_and(|stream| stream.resume(&mut self.io)) {
-                self.starved.push(place);
+        for slot_id in std::mem::take(&mut self.starved) {
+            if self.streams.get_mut(slot_id).is_some_and(|stream| stream.resume(&mut self.io)) {
+                self.starved.push(slot_id);
             }
         }
     }
@@ -143,13 +143,13 @@ pub(crate) fn give_up_at() -> Duration {
 
 /// A thread is about to take or give bytes of a stream whose flow other processes may have. `Some`: it is at that flow until
 /// [`crate::queue::QueueIo::end_use`]. A flow that was withdrawn is another's, though the completion that says so is not here yet.
-pub(crate) fn begin_use(queue: &mut Queue, place: Place) -> Option<FlowId> {
-    let flow = queue.streams.get(place)?.flow;
+pub(crate) fn begin_use(queue: &mut Queue, slot_id: SlotId) -> Option<FlowId> {
+    let flow = queue.streams.get(slot_id)?.flow;
     let at = queue.io.owner_word(flow)?;
     match owner_word::begin_use(&queue.io.region, at, flow) {
         UseOutcome::Begun => return Some(flow),
         UseOutcome::Withdrawn => queue.on_moved(flow),
-        UseOutcome::OfAnother if queue.streams.get(place)?.link == Link::Open => _ = queue.drain(),
+        UseOutcome::OfAnother if queue.streams.get(slot_id)?.link == Link::Open => _ = queue.drain(),
         UseOutcome::OfAnother => {}
     }
     None

@@ -5,7 +5,7 @@ use crate::leaving::{Attempt, Yielding};
 use crate::queue::{Queue, ROOM_WITHIN};
 use crate::queue_io::QueueIo;
 use crate::session::Session;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::stream::{Link, Stream};
@@ -39,18 +39,18 @@ impl QueueIo {
 }
 
 impl Queue {
-    /// Hands the connection in `place` to `socket`. `None` when it is gone: another process may have come to take from the listener.
+    /// Hands the connection in `slot_id` to `socket`. `None` when it is gone: another process may have come to take from the listener.
     pub(crate) fn accept_stream(
         &mut self,
-        place: Place,
+        slot_id: SlotId,
         socket: &'static Socket,
     ) -> Option<(&mut QueueIo, &mut Stream)> {
-        let flow = self.streams.get(place)?.flow;
+        let flow = self.streams.get(slot_id)?.flow;
         if !owner_word::accept(&self.io.region, self.io.owner_word(flow)?, flow) {
             self.on_moved(flow);
             return None;
         }
-        let stream = self.streams.get_mut(place)?;
+        let stream = self.streams.get_mut(slot_id)?;
         stream.socket = Some(socket);
         stream.waits_in_listener = false;
         Some((&mut self.io, stream))
@@ -58,11 +58,11 @@ impl Queue {
 
     /// A flow is another session's now, or goes back to its listener because this program has not taken it.
     pub(crate) fn on_moved(&mut self, flow: FlowId) {
-        let Some(place) = self.place_of(flow) else { return };
-        if self.is_untaken(place) {
+        let Some(slot_id) = self.slot_id_of(flow) else { return };
+        if self.is_untaken(slot_id) {
             // A thread may be about to take it, and finds nothing.
-            let _ = self.listeners.values_mut().any(|listener| listener.take_back(place));
-            self.remove_stream(place);
+            let _ = self.listeners.values_mut().any(|listener| listener.take_back(slot_id));
+            self.remove_stream(slot_id);
         } else {
             self.with_flow(flow, |_, stream| stream.on_moved());
         }
@@ -74,9 +74,9 @@ impl Queue {
 
     /// Whether all that its peer will ever have sent through the channel is here, or nobody wants it any more. Of one that was over
     /// when its channel was broken no more comes.
-    pub(super) fn has_left(&self, place: Place) -> bool {
+    pub(super) fn has_left(&self, slot_id: SlotId) -> bool {
         let is_broken = |id| self.channel_at(id).is_some_and(|at| self.io.channels[at].is_broken);
-        self.streams.get(place).is_none_or(|stream| {
+        self.streams.get(slot_id).is_none_or(|stream| {
             let has_all = |direct: &Direct| {
                 direct.is_complete() || stream.link == Link::Closed && is_broken(direct.channel)
             };
@@ -84,27 +84,27 @@ impl Queue {
         })
     }
 
-    pub(super) fn let_go_if_nobodys(&mut self, place: Place, is_done: bool) {
+    pub(super) fn let_go_if_nobodys(&mut self, slot_id: SlotId, is_done: bool) {
         let is_nobodys = |stream: &Stream| stream.socket.is_none() && !stream.waits_in_listener;
-        if is_done && self.streams.get(place).is_some_and(is_nobodys) {
-            self.orphan(place);
+        if is_done && self.streams.get(slot_id).is_some_and(is_nobodys) {
+            self.orphan(slot_id);
         }
     }
 
-    pub(super) fn channel_of(&mut self, place: Place) -> Option<&mut Channel> {
-        let id = self.streams.get(place)?.direct.as_ref()?.channel;
+    pub(super) fn channel_of(&mut self, slot_id: SlotId) -> Option<&mut Channel> {
+        let id = self.streams.get(slot_id)?.direct.as_ref()?.channel;
         self.io.channel(id)
     }
 
     /// Whether a stream is to be given back as soon as it can be.
-    pub(super) fn is_yielding(&self, place: Place) -> bool {
-        self.streams.get(place).is_some_and(|stream| stream.yields)
+    pub(super) fn is_yielding(&self, slot_id: SlotId) -> bool {
+        self.streams.get(slot_id).is_some_and(|stream| stream.yields)
     }
 
     /// Whether one is that the engine brings the rest of: not one whose bytes nothing but the program's reading lets go.
-    pub(crate) fn awaits_rest_of(&self, place: Place) -> bool {
-        let is_awaited = |one: &Yielding| one.place == place && one.until.is_some();
-        self.is_yielding(place) && self.yielding.iter().any(is_awaited)
+    pub(crate) fn awaits_rest_of(&self, slot_id: SlotId) -> bool {
+        let is_awaited = |one: &Yielding| one.slot_id == slot_id && one.until.is_some();
+        self.is_yielding(slot_id) && self.yielding.iter().any(is_awaited)
     }
 
     /// The same of any.
@@ -112,16 +112,16 @@ impl Queue {
         self.yielding.iter().any(|one| one.until.is_some())
     }
 
-    pub(super) fn is_holding(&self, place: Place) -> bool {
-        let direct = self.streams.get(place).and_then(|stream| stream.direct.as_ref());
+    pub(super) fn is_holding(&self, slot_id: SlotId) -> bool {
+        let direct = self.streams.get(slot_id).and_then(|stream| stream.direct.as_ref());
         direct.is_some_and(|direct| direct.is_holding())
     }
 
     /// What only this process can reach goes to the engine by way of `block`.
-    pub(super) fn hand_over(&mut self, place: Place, block: Option<Block>) -> Attempt {
-        let Some(stream) = self.streams.get_mut(place) else { return Attempt::Done };
+    pub(super) fn hand_over(&mut self, slot_id: SlotId, block: Option<Block>) -> Attempt {
+        let Some(stream) = self.streams.get_mut(slot_id) else { return Attempt::Done };
         let Ok((bytes, copied)) = stream.private_bytes(&mut self.io) else {
-            self.reset_stream(place);
+            self.reset_stream(slot_id);
             return Attempt::Done;
         };
         let data = MemRange { offset: block.map_or(0, |block| block.offset()), len: bytes.len() as u32 };
@@ -148,7 +148,7 @@ impl Queue {
             Err(_) if stream.socket.is_none() && bytes.is_empty() => stream.on_moved(),
             // It is another session's already, and the word of that is on its way; nothing of it is left here.
             Err(Errno::EINVAL) if bytes.is_empty() => stream.on_moved(),
-            Err(_) => self.reset_stream(place),
+            Err(_) => self.reset_stream(slot_id),
         }
         Attempt::Done
     }
@@ -160,12 +160,12 @@ impl Queue {
     }
 
     /// Streams with bytes that only this process can reach.
-    pub(super) fn private_streams(&self) -> Vec<Place> {
+    pub(super) fn private_streams(&self) -> Vec<SlotId> {
         let is_private = |stream: &Stream| {
             let private = stream.direct.is_some() || stream.received.private() > 0;
             private && stream.can_be_given_back() && stream.socket.is_some()
         };
-        self.streams.iter().filter_map(|(place, stream)| is_private(stream).then_some(place)).collect()
+        self.streams.iter().filter_map(|(slot_id, stream)| is_private(stream).then_some(slot_id)).collect()
     }
 
     /// Publishes what found no room in the rings, before a flow that it may concern goes elsewhere: an engine that lives
@@ -182,9 +182,9 @@ impl Queue {
     }
 
     pub(super) fn retry_entries(&mut self) {
-        for place in std::mem::take(&mut self.io.owing) {
-            if let Some(stream) = self.streams.get_mut(place) {
-                self.io.credit(place, stream);
+        for slot_id in std::mem::take(&mut self.io.owing) {
+            if let Some(stream) = self.streams.get_mut(slot_id) {
+                self.io.credit(slot_id, stream);
             }
         }
         while self.io.owing.is_empty()

@@ -7,7 +7,7 @@ use crate::channel::SlotUse;
 use crate::leaving::{Attempt, GIVEN_BACK_WITHIN, VACATED_MAX, Yielding};
 use crate::queue::Queue;
 use crate::settling::Debt;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::Listener;
 use crate::socket::direct::Direct;
 use crate::socket::shared::is_single;
@@ -77,9 +77,9 @@ impl Queue {
             Completion::NothingWaits { listener, answer } => {
                 self.with_listener(listener, |found| found.on_nothing_waits(answer));
             }
-            Completion::Urgent { flow, ahead } => {
+            Completion::Urgent { flow, distance } => {
                 self.catch_up(flow);
-                self.with_flow(flow, |_, stream| stream.on_urgent(ahead));
+                self.with_flow(flow, |_, stream| stream.on_urgent(distance));
             }
             Completion::WentOut { flow, len } => self.with_flow(flow, |_, s| s.on_went_out(len)),
             Completion::SoftError { flow, errno } => self.with_flow(flow, |_, s| s.on_soft_error(errno)),
@@ -108,8 +108,8 @@ impl Queue {
                     self.is_at_channels = is_at_channels;
                 }
             }
-            Completion::Yield { flow } => match self.place_of(flow) {
-                Some(place) => self.relinquish(place),
+            Completion::Yield { flow } => match self.slot_id_of(flow) {
+                Some(slot_id) => self.relinquish(slot_id),
                 // The program has let go of it, but its descriptor lives on elsewhere.
                 None => self.give_up(flow),
             },
@@ -126,7 +126,7 @@ impl Queue {
 
     /// Takes what came through the channel that a flow uses, so that what the engine says of it comes after.
     pub(crate) fn catch_up(&mut self, flow: FlowId) {
-        let direct = self.place_of(flow).and_then(|place| self.streams.get(place)?.direct.as_ref());
+        let direct = self.slot_id_of(flow).and_then(|slot_id| self.streams.get(slot_id)?.direct.as_ref());
         if let Some(at) = direct.map(|direct| direct.channel).and_then(|id| self.channel_at(id)) {
             self.drain_channel(at);
         }
@@ -180,13 +180,13 @@ impl Queue {
                 }
                 // The other session knows it of the engine, which tells both in the same round: nothing that came later is to be
                 // seen before it.
-                let told = self.io.session.settling().now();
-                self.let_engine_be_first(at, told);
+                let settled = self.io.session.settling().now();
+                self.let_engine_be_first(at, settled);
                 return;
             }
             std::cmp::Ordering::Equal => {}
         }
-        let Some(place) = channel.stream_of(slot) else {
+        let Some(slot_id) = channel.stream_of(slot) else {
             // Its stream has gone to another process since. The peer waits for nobody here: it is to go on by the engine. Nobody
             // waits in a slot of which the engine never told.
             if matches!(entry, ChannelEntry::Want { .. }) && generation != 0 {
@@ -194,22 +194,22 @@ impl Queue {
             }
             return;
         };
-        let Some(stream) = self.streams.get_mut(place) else { return };
+        let Some(stream) = self.streams.get_mut(slot_id) else { return };
         if !stream.on_channel_entry(channel, entry) {
             self.break_channel(at);
         } else if stream.is_unwanted {
-            self.reset_stream(place);
+            self.reset_stream(slot_id);
         } else if matches!(entry, ChannelEntry::Space { .. }) && stream.is_starved() {
-            self.starve(place);
+            self.starve(slot_id);
         }
     }
 
     fn go_direct(&mut self, flow: FlowId, at: usize, slot: u32, generation: u16) {
         let is_free =
             |stream: &Stream| stream.direct.is_none() && stream.link == Link::Open && !stream.let_go;
-        let place = self.place_of(flow);
-        let found = place.and_then(|place| Some((place, self.streams.get_mut(place)?)));
-        let Some((place, stream)) = found.filter(|(_, stream)| is_free(stream)) else {
+        let slot_id = self.slot_id_of(flow);
+        let found = slot_id.and_then(|slot_id| Some((slot_id, self.streams.get_mut(slot_id)?)));
+        let Some((slot_id, stream)) = found.filter(|(_, stream)| is_free(stream)) else {
             // The program has let go of it meanwhile; the engine ends this side when it hears of that.
             let channel = &mut self.io.channels[at];
             channel.forget_slot(slot, generation);
@@ -217,7 +217,7 @@ impl Queue {
             return;
         };
         let is_single = stream.socket.is_some_and(is_single);
-        let direct = Direct::new(&self.io.channels[at], slot, generation, place, &stream.send);
+        let direct = Direct::new(&self.io.channels[at], slot, generation, slot_id, &stream.send);
         stream.direct = Some(Box::new(direct));
         let channel = &mut self.io.channels[at];
         // A sender that waited for the engine has room now, and nobody else will tell it.
@@ -229,38 +229,38 @@ impl Queue {
             stream.on_supply();
         }
         channel.users += 1;
-        channel.set_use(slot, SlotUse { generation, stream: Some(place), owes_space: false });
+        channel.set_use(slot, SlotUse { generation, stream: Some(slot_id), owes_space: false });
         let early: Vec<ChannelEntry> = channel.early.extract_if(.., |entry| entry.slot().0 == slot).collect();
         for entry in early.into_iter().filter(|entry| entry.slot().1 == generation) {
             self.apply_entry(at, entry);
         }
         if self.io.channels[at].is_broken {
             // It goes on through the engine, unless something was sent already that nobody hears.
-            if !self.leave(place) {
-                self.reset_stream(place);
+            if !self.leave(slot_id) {
+                self.reset_stream(slot_id);
             }
         } else if !is_single || self.distrusted.contains(self.io.channels[at].peer) {
             // Another process may come to have it, which the channel would not follow.
-            self.leave(place);
+            self.leave(slot_id);
         }
         if is_short {
-            self.starve(place);
+            self.starve(slot_id);
         }
     }
 
     /// Ends a stream's use of its channel: what comes after goes through the engine. `true`: what came before is all
     /// here. Otherwise it will be, or the connection is reset.
-    pub(crate) fn leave(&mut self, place: Place) -> bool {
-        let Some(direct) = self.streams.get_mut(place).and_then(|stream| stream.direct.as_mut()) else {
+    pub(crate) fn leave(&mut self, slot_id: SlotId) -> bool {
+        let Some(direct) = self.streams.get_mut(slot_id).and_then(|stream| stream.direct.as_mut()) else {
             return true;
         };
         direct.leave();
         let channel = direct.channel;
         let Some(at) = self.channel_at(channel) else { return true };
         self.drain_channel(at);
-        let has_left = self.has_left(place);
+        let has_left = self.has_left(slot_id);
         if !has_left {
-            self.io.channels[at].leaving.add(place);
+            self.io.channels[at].leaving.add(slot_id);
         }
         has_left
     }
@@ -268,25 +268,25 @@ impl Queue {
     /// Gives a stream back to the engine, with what the program has not read; whoever shows the descriptor next gets it.
     /// What it is still owed comes first: then every drain tries again ([`Queue::retry_yields`]), also when the program has
     /// let go of its descriptor meanwhile, because the bytes here are those of whoever has another.
-    pub(crate) fn relinquish(&mut self, place: Place) {
-        let attempt = self.try_to_relinquish(place);
+    pub(crate) fn relinquish(&mut self, slot_id: SlotId) {
+        let attempt = self.try_to_relinquish(slot_id);
         let is_done = attempt == Attempt::Done;
-        let Some(stream) = self.streams.get_mut(place) else { return };
+        let Some(stream) = self.streams.get_mut(slot_id) else { return };
         // One that was listed and is done leaves the list with the next look at it.
         let was_listed = std::mem::replace(&mut stream.yields, !is_done);
         if !is_done && !was_listed {
-            let peer = self.channel_of(place).map(|channel| channel.peer);
+            let peer = self.channel_of(slot_id).map(|channel| channel.peer);
             let is_distrusted = peer.is_some_and(|peer| self.distrusted.contains(peer));
             let within = if is_distrusted { Duration::ZERO } else { GIVEN_BACK_WITHIN };
             let until = (attempt == Attempt::Early).then(|| sys::now() + within);
-            self.yielding.push(Yielding { place, until });
+            self.yielding.push(Yielding { slot_id, until });
         }
-        self.let_go_if_nobodys(place, is_done);
+        self.let_go_if_nobodys(slot_id, is_done);
     }
 
-    pub(super) fn try_to_relinquish(&mut self, place: Place) -> Attempt {
-        let has_left = self.leave(place);
-        let Some(stream) = self.streams.get_mut(place) else { return Attempt::Done };
+    pub(super) fn try_to_relinquish(&mut self, slot_id: SlotId) -> Attempt {
+        let has_left = self.leave(slot_id);
+        let Some(stream) = self.streams.get_mut(slot_id) else { return Attempt::Done };
         if !stream.can_be_given_back() {
             let flow = stream.flow;
             self.give_up(flow);
@@ -297,7 +297,7 @@ impl Queue {
         let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
         // No more than its peer can have sent by the engine: beyond, there is no end to it.
         let may_vacate = is_holding && stream.unread() < VACATED_MAX;
-        if may_vacate && stream.vacate_window(&mut self.io, place).is_ok() {
+        if may_vacate && stream.vacate_window(&mut self.io, slot_id).is_ok() {
             self.io.ring();
         }
         if is_holding || !has_left {
@@ -311,7 +311,7 @@ impl Queue {
             // Credit that the engine does not know of would bring bytes a second time.
             self.settle_pending();
             self.io.ring();
-            self.hand_over(place, block)
+            self.hand_over(slot_id, block)
         };
         block.into_iter().for_each(|block| self.io.blocks.give_back(block));
         attempt

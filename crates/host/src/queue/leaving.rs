@@ -2,7 +2,7 @@
 
 use crate::leaving::{Attempt, GIVEN_BACK_WITHIN, Yielding};
 use crate::queue::Queue;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::sys;
 use toe_base::Cred;
 
@@ -11,8 +11,8 @@ impl Queue {
     fn distrust(&mut self, user: Cred) {
         self.distrusted.add(user);
         let channels = self.io.channels.iter().filter(|channel| channel.peer == user);
-        let places: Vec<Place> = channels.flat_map(|channel| channel.streams()).collect();
-        places.into_iter().for_each(|place| _ = self.leave(place));
+        let slot_ids: Vec<SlotId> = channels.flat_map(|channel| channel.streams()).collect();
+        slot_ids.into_iter().for_each(|slot_id| _ = self.leave(slot_id));
     }
 
     /// Looks again at the streams that leave a channel: a peer that is late loses all its connections.
@@ -25,7 +25,7 @@ impl Queue {
             self.drain_channel(at);
             let is_pending = |queue: &Queue| {
                 let leaving = &queue.io.channels[at].leaving;
-                leaving.streams.iter().any(|place| !queue.has_left(*place))
+                leaving.streams.iter().any(|slot_id| !queue.has_left(*slot_id))
             };
             if is_pending(self) {
                 let channel = &mut self.io.channels[at];
@@ -36,7 +36,7 @@ impl Queue {
             }
         }
         let streams = std::mem::take(&mut self.io.channels[at].leaving.streams);
-        let pending = streams.into_iter().filter(|place| !self.has_left(*place)).collect();
+        let pending = streams.into_iter().filter(|slot_id| !self.has_left(*slot_id)).collect();
         self.io.channels[at].leaving.streams = pending;
     }
 
@@ -47,26 +47,26 @@ impl Queue {
             return;
         }
         let now = sys::now();
-        for Yielding { place, until } in std::mem::take(&mut self.yielding) {
-            if !self.is_yielding(place) {
+        for Yielding { slot_id, until } in std::mem::take(&mut self.yielding) {
+            if !self.is_yielding(slot_id) {
                 continue;
             }
-            let attempt = self.try_to_relinquish(place);
+            let attempt = self.try_to_relinquish(slot_id);
             let mut is_done = attempt == Attempt::Done;
             let is_late = until.is_some_and(|until| until <= now);
-            if !is_done && is_late && self.is_holding(place) {
-                let peer = self.channel_of(place).map(|channel| channel.peer);
-                self.reset_stream(place);
+            if !is_done && is_late && self.is_holding(slot_id) {
+                let peer = self.channel_of(slot_id).map(|channel| channel.peer);
+                self.reset_stream(slot_id);
                 peer.into_iter().for_each(|peer| self.distrust(peer));
                 is_done = true;
             }
             if is_done {
-                self.streams.get_mut(place).into_iter().for_each(|stream| stream.yields = false);
-                self.let_go_if_nobodys(place, true);
+                self.streams.get_mut(slot_id).into_iter().for_each(|stream| stream.yields = false);
+                self.let_go_if_nobodys(slot_id, true);
             } else {
                 let until = until.unwrap_or(now + GIVEN_BACK_WITHIN);
                 let until = (attempt == Attempt::Early).then_some(until);
-                self.yielding.push(Yielding { place, until });
+                self.yielding.push(Yielding { slot_id, until });
             }
         }
     }
@@ -74,7 +74,7 @@ impl Queue {
     /// The first half of [`Queue::leave_all`]: all of them begin to leave.
     pub fn begin_leaving(&mut self) {
         if !self.io.session.is_foreign() {
-            self.private_streams().into_iter().for_each(|place| _ = self.leave(place));
+            self.private_streams().into_iter().for_each(|slot_id| _ = self.leave(slot_id));
         }
     }
 
@@ -82,7 +82,7 @@ impl Queue {
     /// them, and this process may not get round to giving it up then.
     pub fn leave_all(&mut self) {
         if !self.io.session.is_foreign() {
-            self.private_streams().into_iter().for_each(|place| self.relinquish(place));
+            self.private_streams().into_iter().for_each(|slot_id| self.relinquish(slot_id));
         }
     }
 }

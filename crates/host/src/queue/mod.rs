@@ -21,7 +21,7 @@ use crate::lock::{Lock, OwingGuard};
 pub use crate::queue_io::QueueIo;
 use crate::send_memory::Blocks;
 use crate::session::Session;
-use crate::slots::{Place, Slots};
+use crate::slots::{SlotId, Slots};
 use crate::socket::Socket;
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::Stream;
@@ -116,7 +116,7 @@ struct Pending {
     token: u32,
     socket: &'static Socket,
     /// The queue set that the command went through.
-    home: &'static QueueSet,
+    owner_queue: &'static QueueSet,
     /// The result; `None` until it came.
     result: Option<Result<u32, Errno>>,
     /// Nobody waits any more: undo what it brings.
@@ -128,12 +128,12 @@ struct Pending {
 pub struct Queue {
     pub io: QueueIo,
     pub(crate) streams: Slots<Stream>,
-    by_flow: HashMap<u32, Place, BuildHasherDefault<IdHasher>>,
+    by_flow: HashMap<u32, SlotId, BuildHasherDefault<IdHasher>>,
     pub(crate) listeners: Slots<Listener>,
     pending: Vec<Pending>,
     pub(crate) connect_credit: ConnectCredit,
     /// Streams that wait for send memory or for room in `snd`.
-    starved: Vec<Place>,
+    starved: Vec<SlotId>,
     /// Streams to be given back to the engine as soon as they can be.
     pub(crate) yielding: Vec<Yielding>,
     /// With whom no connection uses a channel.
@@ -172,40 +172,40 @@ impl Queue {
         }
     }
 
-    /// The stream in `place` together with the rings, if it is `socket`'s.
-    pub fn stream(&mut self, place: Place, socket: &Socket) -> Option<(&mut QueueIo, &mut Stream)> {
-        let stream = self.streams.get_mut(place)?;
+    /// The stream in `slot_id` together with the rings, if it is `socket`'s.
+    pub fn stream(&mut self, slot_id: SlotId, socket: &Socket) -> Option<(&mut QueueIo, &mut Stream)> {
+        let stream = self.streams.get_mut(slot_id)?;
         stream.socket.is_some_and(|owner| std::ptr::eq(owner, socket)).then_some((&mut self.io, stream))
     }
 
-    /// The listener in `place`, if it is `socket`'s.
-    pub fn listener(&mut self, place: Place, socket: &Socket) -> Option<(&mut QueueIo, &mut Listener)> {
-        let listener = self.listeners.get_mut(place)?;
+    /// The listener in `slot_id`, if it is `socket`'s.
+    pub fn listener(&mut self, slot_id: SlotId, socket: &Socket) -> Option<(&mut QueueIo, &mut Listener)> {
+        let listener = self.listeners.get_mut(slot_id)?;
         std::ptr::eq(listener.socket, socket).then_some((&mut self.io, listener))
     }
 
     /// Takes in a new stream.
-    pub fn add_stream(&mut self, stream: Stream) -> Place {
+    pub fn add_stream(&mut self, stream: Stream) -> SlotId {
         let flow = stream.flow;
-        let place = self.streams.insert(stream);
-        self.by_flow.insert(flow.raw(), place);
-        place
+        let slot_id = self.streams.insert(stream);
+        self.by_flow.insert(flow.raw(), slot_id);
+        slot_id
     }
 
     /// Where a flow's stream is.
-    pub(crate) fn place_of(&self, flow: FlowId) -> Option<Place> {
+    pub(crate) fn slot_id_of(&self, flow: FlowId) -> Option<SlotId> {
         self.by_flow.get(&flow.raw()).copied()
     }
 
     /// Takes in a listener, and where it listens, if that is known.
-    pub fn add_listener(&mut self, listener: Listener, local: Option<SocketAddr>) -> Place {
+    pub fn add_listener(&mut self, listener: Listener, local: Option<SocketAddr>) -> SlotId {
         self.io.session.settling().note_listens(local);
         self.listeners.insert(listener)
     }
 
-    /// Whether the connection in `place` waits for somebody to accept it.
-    pub fn is_untaken(&self, place: Place) -> bool {
-        self.streams.get(place).is_some_and(|stream| stream.waits_in_listener)
+    /// Whether the connection in `slot_id` waits for somebody to accept it.
+    pub fn is_untaken(&self, slot_id: SlotId) -> bool {
+        self.streams.get(slot_id).is_some_and(|stream| stream.waits_in_listener)
     }
 
     /// What the engine tells of a flow.
@@ -217,10 +217,10 @@ impl Queue {
     }
 
     /// A send found no memory or no room: it is told when there may be some. `false`: it is to be told already.
-    pub fn starve(&mut self, place: Place) -> bool {
-        let is_new = !self.starved.contains(&place);
+    pub fn starve(&mut self, slot_id: SlotId) -> bool {
+        let is_new = !self.starved.contains(&slot_id);
         if is_new {
-            self.starved.push(place);
+            self.starved.push(slot_id);
         }
         is_new
     }

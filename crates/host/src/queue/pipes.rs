@@ -3,7 +3,7 @@
 
 use crate::channel::{Channel, SPARE_MAX};
 use crate::queue::Queue;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::direct::Direct;
 use crate::socket::stream::{Link, Stream};
 use toe_abi::entry::Command;
@@ -34,7 +34,9 @@ impl Queue {
         let channel = &mut self.io.channels[at];
         channel.closed = true;
         for used in channel.slots.clone() {
-            let Some(stream) = used.stream.and_then(|place| self.streams.get_mut(place)) else { continue };
+            let Some(stream) = used.stream.and_then(|slot_id| self.streams.get_mut(slot_id)) else {
+                continue;
+            };
             if let Some(direct) = stream.direct.as_mut() {
                 direct.on_space(channel);
             }
@@ -66,26 +68,26 @@ impl Queue {
         self.drop_unused_channel(direct.channel);
     }
 
-    /// The stream in `place` has to wait for a ring, perhaps: then so have the others that use it, and are not told that they are writable.
+    /// The stream in `slot_id` has to wait for a ring, perhaps: then so have the others that use it, and are not told that they are writable.
     /// Unless they are more than the ring has spare entries: all would be woken for a few.
-    pub(crate) fn starve_siblings(&mut self, place: Place) {
-        let Some(id) = self.streams.get(place).map(Stream::channel) else { return };
-        let mut siblings: Vec<Place> = if let Some(id) = id {
+    pub(crate) fn starve_siblings(&mut self, slot_id: SlotId) {
+        let Some(id) = self.streams.get(slot_id).map(Stream::channel) else { return };
+        let mut siblings: Vec<SlotId> = if let Some(id) = id {
             let Some(channel) = self.io.channel(id) else { return };
             if channel.is_short() { channel.streams().collect() } else { Vec::new() }
         } else if self.io.is_short() {
-            self.streams.iter().map(|(place, _)| place).collect()
+            self.streams.iter().map(|(slot_id, _)| slot_id).collect()
         } else {
             Vec::new()
         };
         if siblings.len() > SPARE_MAX as usize {
             return;
         }
-        siblings.retain(|place| match self.streams.get_mut(*place) {
+        siblings.retain(|slot_id| match self.streams.get_mut(*slot_id) {
             Some(stream) => stream.channel() == id && stream.starve_if_it_has_room(),
             None => false,
         });
-        siblings.into_iter().for_each(|place| _ = self.starve(place));
+        siblings.into_iter().for_each(|slot_id| _ = self.starve(slot_id));
     }
 
     /// The other end broke the contract: all connections over the channel are reset, and nothing more is taken from it.
@@ -100,13 +102,13 @@ impl Queue {
     pub(crate) fn reset_channel(&mut self, at: usize) {
         let channel = &mut self.io.channels[at];
         channel.early.clear();
-        let streams: Vec<Place> = channel.slots.iter().filter_map(|used| used.stream).collect();
-        streams.into_iter().for_each(|place| self.reset_stream(place));
+        let streams: Vec<SlotId> = channel.slots.iter().filter_map(|used| used.stream).collect();
+        streams.into_iter().for_each(|slot_id| self.reset_stream(slot_id));
     }
 
     /// Ends a connection whose bytes are lost.
-    pub(crate) fn reset_stream(&mut self, place: Place) {
-        let Some(stream) = self.streams.get_mut(place) else { return };
+    pub(crate) fn reset_stream(&mut self, slot_id: SlotId) {
+        let Some(stream) = self.streams.get_mut(slot_id) else { return };
         if let Some(direct) = &mut stream.direct {
             direct.let_go();
         }

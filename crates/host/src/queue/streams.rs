@@ -3,7 +3,7 @@
 use crate::channel::SWEEP;
 use crate::queue::Queue;
 use crate::queue_io::QueueIo;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{Link, Stream};
 use toe_abi::entry::Command;
@@ -11,20 +11,20 @@ use toe_base::{FlowId, ListenerId};
 
 impl Queue {
     /// A stream that the program has let go of but whose data the engine still reads, or that another process is to have.
-    pub fn orphan(&mut self, place: Place) {
-        let Some(stream) = self.streams.get_mut(place) else { return };
+    pub fn orphan(&mut self, slot_id: SlotId) {
+        let Some(stream) = self.streams.get_mut(slot_id) else { return };
         stream.socket = None;
         let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
         let is_held = (in_channel || stream.yields) && !self.io.session.is_foreign();
         if !is_held && (stream.send.outstanding() == 0 || stream.link == Link::Closed) {
-            self.remove_stream(place);
+            self.remove_stream(slot_id);
         }
     }
 
-    pub(crate) fn remove_stream(&mut self, place: Place) {
-        if let Some(mut stream) = self.streams.remove(place) {
+    pub(crate) fn remove_stream(&mut self, slot_id: SlotId) {
+        if let Some(mut stream) = self.streams.remove(slot_id) {
             stream.send.release_all(&mut self.io.blocks);
-            if self.by_flow.get(&stream.flow.raw()) == Some(&place) {
+            if self.by_flow.get(&stream.flow.raw()) == Some(&slot_id) {
                 self.by_flow.remove(&stream.flow.raw());
             }
             if let Some(mut direct) = stream.direct.take() {
@@ -34,8 +34,8 @@ impl Queue {
     }
 
     /// Drops a listener and the connections that wait in it; they are another session's now.
-    pub fn remove_listener(&mut self, place: Place) {
-        if let Some(mut listener) = self.listeners.remove(place) {
+    pub fn remove_listener(&mut self, slot_id: SlotId) {
+        if let Some(mut listener) = self.listeners.remove(slot_id) {
             while let Some(stream) = listener.take_waiting() {
                 self.remove_stream(stream);
             }
@@ -44,8 +44,8 @@ impl Queue {
 
     /// Does `f` to the flow's stream, and lets the stream go when it was an orphan and has nothing left to wait for.
     pub(crate) fn with_flow(&mut self, flow: FlowId, f: impl FnOnce(&mut QueueIo, &mut Stream)) {
-        let Some(place) = self.place_of(flow) else { return };
-        let Some(stream) = self.streams.get_mut(place) else { return };
+        let Some(slot_id) = self.slot_id_of(flow) else { return };
+        let Some(stream) = self.streams.get_mut(slot_id) else { return };
         let was_connecting = stream.link == Link::Connecting;
         f(&mut self.io, stream);
         if was_connecting && stream.link == Link::Closed && !stream.let_go {
@@ -54,9 +54,9 @@ impl Queue {
             self.io.command(Command::Close { flow, abort: false });
         }
         if stream.is_unwanted {
-            self.reset_stream(place);
+            self.reset_stream(slot_id);
         } else if stream.socket.is_none() && !stream.waits_in_listener {
-            self.orphan(place);
+            self.orphan(slot_id);
         }
     }
 
@@ -72,16 +72,16 @@ impl Queue {
         }
         let mut stream = Stream::accepted(flow);
         stream.read_addrs(&self.flow_info(flow));
-        let place = self.add_stream(stream);
-        self.with_listener(id, |listener| listener.on_connection(place));
+        let slot_id = self.add_stream(stream);
+        self.with_listener(id, |listener| listener.on_connection(slot_id));
     }
 
     /// The engine has taken back what was handed to this session's listeners and not accepted yet.
     pub(crate) fn give_back_connections(&mut self) {
         self.listeners.values_mut().for_each(Listener::give_back);
-        let untaken = |(place, stream): (Place, &Stream)| stream.waits_in_listener.then_some(place);
-        let untaken: Vec<Place> = self.streams.iter().filter_map(untaken).collect();
-        untaken.into_iter().for_each(|place| self.remove_stream(place));
+        let untaken = |(slot_id, stream): (SlotId, &Stream)| stream.waits_in_listener.then_some(slot_id);
+        let untaken: Vec<SlotId> = self.streams.iter().filter_map(untaken).collect();
+        untaken.into_iter().for_each(|slot_id| self.remove_stream(slot_id));
     }
 
     /// Takes back memory that peers have read, of some streams. Called before the thread sleeps and now and then.
@@ -94,26 +94,26 @@ impl Queue {
             let looks = self.io.channels.get(at).map_or(0, |channel| SWEEP.min(channel.lent.len()));
             for _ in 0..looks {
                 let lent = self.io.channels.get_mut(at).and_then(|channel| channel.lent.pop_front());
-                let Some(place) = lent else { break };
-                self.sweep_stream(at, place);
+                let Some(slot_id) = lent else { break };
+                self.sweep_stream(at, slot_id);
             }
         }
     }
 
-    fn sweep_stream(&mut self, at: usize, place: Place) {
+    fn sweep_stream(&mut self, at: usize, slot_id: SlotId) {
         let Some(channel) = self.io.channels.get_mut(at) else { return };
-        let Some(stream) = self.streams.get_mut(place) else { return };
+        let Some(stream) = self.streams.get_mut(slot_id) else { return };
         let direct = stream.direct.as_mut().filter(|direct| direct.lent && direct.channel == channel.id);
         let Some(direct) = direct else { return };
         direct.reclaim(channel);
         direct.lent = direct.send.outstanding() > 0;
         if direct.lent {
-            channel.lent.push_back(place);
+            channel.lent.push_back(slot_id);
         }
         let is_idle = !direct.lent;
         stream.on_reclaimed();
         if is_idle && stream.socket.is_none() && !stream.waits_in_listener {
-            self.orphan(place);
+            self.orphan(slot_id);
         }
     }
 }

@@ -3,9 +3,9 @@
 use crate::anchor::Anchor;
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::silence::{ANSWER_WITHIN, Silence};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::{Closed, Found};
-use crate::socket::{Kind, Socket, Turn};
+use crate::socket::{Kind, Socket, SocketCall};
 use crate::stack::Stack;
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
@@ -96,53 +96,53 @@ impl Socket {
         }
         // An engine that is gone leaves the twin; its errors are found below.
         let settled = self.activate_all();
-        let turn = ACCEPTS.fetch_add(1, Ordering::Relaxed);
-        if let (true, 0) = (how.with_twin, turn % KERNEL_EVERY)
+        let round = ACCEPTS.fetch_add(1, Ordering::Relaxed);
+        if let (true, 0) = (how.with_twin, round % KERNEL_EVERY)
             && self.descriptor().is_some_and(&mut *of_kernel)
         {
             return Err(AcceptError::OfKernel);
         }
         if how.dont_wait || self.nonblocking() {
             settled?;
-            let mut found = self.look_for_one(turn, how.with_twin)?;
+            let mut found = self.look_for_one(round, how.with_twin)?;
             if matches!(found, Found::Nothing) && self.let_engine_finish() {
-                found = self.look_for_one(turn, how.with_twin)?;
+                found = self.look_for_one(round, how.with_twin)?;
             }
             return match found {
-                Found::Stream((at, place)) => Ok(at.take_in(self, place, how)?),
-                Found::Asked => Ok(self.wait_for_answer(turn, how)?),
+                Found::Stream((at, slot_id)) => Ok(at.take_in(self, slot_id, how)?),
+                Found::Asked => Ok(self.wait_for_answer(round, how)?),
                 Found::Nothing => Err(Errno::EAGAIN.into()),
             };
         }
-        self.wait_for_connection(turn, how, of_kernel, settled.is_ok())
+        self.wait_for_connection(round, how, of_kernel, settled.is_ok())
     }
 
-    /// Looks at all engines that have it, at the first of them by `turn`: none is to starve the others. One is asked at a
+    /// Looks at all engines that have it, at the first of them by `round`: none is to starve the others. One is asked at a
     /// time, so that no connection is handed out that this call does not take.
     fn look_for_one(
         &'static self,
-        turn: u32,
+        round: u32,
         with_twin: bool,
-    ) -> Result<Found<(&'static Socket, Place)>, Errno> {
+    ) -> Result<Found<(&'static Socket, SlotId)>, Errno> {
         // First what is there, or has been asked for.
         if self.has_siblings()
-            && let found @ (Found::Stream(_) | Found::Asked) = self.look_at_all(turn, with_twin, false)?
+            && let found @ (Found::Stream(_) | Found::Asked) = self.look_at_all(round, with_twin, false)?
         {
             return Ok(found);
         }
-        self.look_at_all(turn, with_twin, true)
+        self.look_at_all(round, with_twin, true)
     }
 
     fn look_at_all(
         &'static self,
-        turn: u32,
+        round: u32,
         with_twin: bool,
         may_ask: bool,
-    ) -> Result<Found<(&'static Socket, Place)>, Errno> {
+    ) -> Result<Found<(&'static Socket, SlotId)>, Errno> {
         let mut outcome = Err(Errno::EINVAL);
-        for member in self.members(turn) {
+        for member in self.members(round) {
             match member.try_take(with_twin, may_ask) {
-                Ok(Found::Stream(place)) => return Ok(Found::Stream((member, place))),
+                Ok(Found::Stream(slot_id)) => return Ok(Found::Stream((member, slot_id))),
                 Ok(Found::Asked) => return Ok(Found::Asked),
                 Ok(Found::Nothing) => outcome = Ok(Found::Nothing),
                 Err(Errno::EINVAL) => return Err(Errno::EINVAL),
@@ -160,25 +160,25 @@ impl Socket {
             Closed::No => Ok(listener.look(io, may_ask)),
         });
         let found = found.unwrap_or(Err(Errno::EINVAL))?;
-        if let (Found::Asked | Found::Nothing, Some(home)) = (found, self.home()) {
-            home.look();
+        if let (Found::Asked | Found::Nothing, Some(owner_queue)) = (found, self.owner_queue()) {
+            owner_queue.look();
         }
         Ok(found)
     }
 
     /// For an accept that does not wait for connections: the engine says at once whether there is one.
-    fn wait_for_answer(&'static self, turn: u32, how: AcceptHow) -> Result<Accepted, Errno> {
+    fn wait_for_answer(&'static self, round: u32, how: AcceptHow) -> Result<Accepted, Errno> {
         let silence = Silence::within(ANSWER_WITHIN);
-        let call = Turn::begin(self);
+        let call = SocketCall::begin(self);
         loop {
             let on = BlockOn {
                 silence: Some(&silence),
                 on_signal: OnSignal::Defer,
                 ..Socket::block(&call, None, None)
             };
-            let outcome = block_on(on, &mut || match self.look_for_one(turn, how.with_twin)? {
+            let outcome = block_on(on, &mut || match self.look_for_one(round, how.with_twin)? {
                 // While the wait goes on: with its end the listener may end, if another thread has closed it.
-                Found::Stream((at, place)) => at.take_in(self, place, how).map(Some),
+                Found::Stream((at, slot_id)) => at.take_in(self, slot_id, how).map(Some),
                 Found::Asked => Ok(None),
                 Found::Nothing => Err(Errno::EAGAIN),
             });
@@ -191,7 +191,7 @@ impl Socket {
 
     fn wait_for_connection(
         &'static self,
-        turn: u32,
+        round: u32,
         how: AcceptHow,
         of_kernel: &mut dyn FnMut(RawFd) -> bool,
         is_taking: bool,
@@ -201,13 +201,13 @@ impl Socket {
         // An engine that could not be asked to hand out connections may be in a while, and wakes nobody who has not asked.
         let asks_again = !is_taking && timeout.is_none();
         let patience = if asks_again { Some(ASK_AGAIN) } else { timeout };
-        let call = Turn::begin(self);
+        let call = SocketCall::begin(self);
         let twin_ready = how.with_twin.then_some(&seen);
         let on = BlockOn { twin_ready, ..Socket::block(&call, patience, None) };
         let outcome = block_on(on, &mut || {
-            match self.look_for_one(turn, how.with_twin)? {
+            match self.look_for_one(round, how.with_twin)? {
                 // As above.
-                Found::Stream((at, place)) => return Ok(Some(Some(at.take_in(self, place, how)?))),
+                Found::Stream((at, slot_id)) => return Ok(Some(Some(at.take_in(self, slot_id, how)?))),
                 // It would wait for this program behind the kernel's.
                 Found::Asked => return Ok(None),
                 Found::Nothing => {}
@@ -219,8 +219,8 @@ impl Socket {
             Ok(outcome) => outcome.ok_or(AcceptError::OfKernel),
             Err(Errno::EAGAIN) if asks_again => Err(Errno::ECONNABORTED.into()),
             // What has been asked for is on its way to this process, and another would wait for it.
-            Err(errno @ (Errno::EAGAIN | Errno::EINTR)) if self.members(turn).any(has_asked) => {
-                self.wait_for_answer(turn, how).map_err(|_| errno.into())
+            Err(errno @ (Errno::EAGAIN | Errno::EINTR)) if self.members(round).any(has_asked) => {
+                self.wait_for_answer(round, how).map_err(|_| errno.into())
             }
             Err(errno) => Err(errno.into()),
         }
@@ -239,38 +239,38 @@ impl Socket {
         }
     }
 
-    /// Gives the connection in `place` a socket and a descriptor. `head`: the program's socket. A fork of another thread may
+    /// Gives the connection in `slot_id` a socket and a descriptor. `primary`: the program's socket. A fork of another thread may
     /// give the connection back to the engine meanwhile; then there is none at that place.
     fn take_in(
         &'static self,
-        head: &'static Socket,
-        place: Place,
+        primary: &'static Socket,
+        slot_id: SlotId,
         how: AcceptHow,
     ) -> Result<Accepted, Errno> {
-        let home = self.home().ok_or(Errno::EINVAL)?;
-        let (anchor, fd) = match Stack::of(home.session)
+        let owner_queue = self.owner_queue().ok_or(Errno::EINVAL)?;
+        let (anchor, fd) = match Stack::of(owner_queue.session)
             .ok_or(Errno::ENETDOWN)
             .and_then(|stack| Anchor::take_open(stack, how.cloexec, how.nonblocking))
         {
             Ok(made) => made,
             Err(errno) => {
-                self.put_back(place);
+                self.put_back(slot_id);
                 if matches!(errno, Errno::ENETDOWN | Errno::ECONNRESET) {
                     // It is gone, and what it had with it.
-                    home.end_session();
+                    owner_queue.end_session();
                 }
                 return Err(errno);
             }
         };
         let socket = Socket::allocate();
-        if head.is_inet6() {
+        if primary.is_inet6() {
             socket.mark_inet6(fd);
         }
-        let settings = head.settings.lock().for_accepted();
-        let mut queue = home.lock();
+        let settings = primary.settings.lock().for_accepted();
+        let mut queue = owner_queue.lock();
         // Its first bytes are often there: without this its program would ask for them once more than it needs to.
         queue.drain();
-        let Some((io, stream)) = queue.accept_stream(place, socket) else {
+        let Some((io, stream)) = queue.accept_stream(slot_id, socket) else {
             drop(queue);
             socket.retire();
             anchor.keep_open(fd);
@@ -282,9 +282,9 @@ impl Socket {
         anchor.opened();
         settings.apply(io, stream);
         let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
-        socket.move_in(home, place, Kind::Stream);
+        socket.move_in(owner_queue, slot_id, Kind::Stream);
         stream.publish(0);
-        let listener = Place::from_bits(self.place.load(Ordering::Acquire));
+        let listener = SlotId::from_bits(self.slot_id.load(Ordering::Acquire));
         if let Some((io, listener)) = queue.listener(listener, self) {
             if !listener.only_asks {
                 io.command_quietly(Command::AcceptCredit { listener: listener.id, count: 1 });
@@ -298,17 +298,17 @@ impl Socket {
         drop(queue);
         socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
         *socket.settings.lock() = settings;
-        socket.has_new_options.store(head.has_new_options.load(Ordering::Acquire), Ordering::Release);
-        socket.receive_timeout.store(head.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
-        socket.send_timeout.store(head.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.has_new_options.store(primary.has_new_options.load(Ordering::Acquire), Ordering::Release);
+        socket.receive_timeout.store(primary.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.send_timeout.store(primary.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
         socket.set_nonblocking(how.nonblocking);
         fd_table::install(fd, socket);
         Ok(Accepted { fd, socket, peer })
     }
 
-    /// The connection at `place` could not be taken after all.
-    fn put_back(&'static self, stream: Place) {
-        if let Some((mut queue, listener)) = self.lock_home()
+    /// The connection at `slot_id` could not be taken after all.
+    fn put_back(&'static self, stream: SlotId) {
+        if let Some((mut queue, listener)) = self.lock_owner_queue()
             && queue.is_untaken(stream)
             && let Some((_, listener)) = queue.listener(listener, self)
         {

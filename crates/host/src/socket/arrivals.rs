@@ -2,7 +2,7 @@
 //! [`super::listener`]'s; the queue set tells it what the engine says.
 
 use crate::queue::QueueIo;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::{Socket, stream};
 use std::collections::VecDeque;
 use toe_abi::entry::Command;
@@ -30,7 +30,7 @@ pub struct Listener {
     pub id: ListenerId,
     pub socket: &'static Socket,
     /// Streams of connections that came in, in order.
-    waiting: VecDeque<Place>,
+    waiting: VecDeque<SlotId>,
     /// Of a listener that other processes take from, too: connections wait at the engine, to be asked for.
     may_ask: bool,
     /// One has been asked for, and there is no answer yet.
@@ -47,7 +47,7 @@ pub struct Listener {
 /// What a look for a connection finds: of one listener the place of its stream, of all of a program's that, too, with the
 /// socket that it came in by.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found<T = Place> {
+pub(super) enum Found<T = SlotId> {
     Stream(T),
     /// The engine has been asked for one.
     Asked,
@@ -84,7 +84,7 @@ impl Listener {
         self.socket.publish(self.ready(), key);
     }
 
-    pub fn on_connection(&mut self, stream: Place) {
+    pub fn on_connection(&mut self, stream: SlotId) {
         self.waiting.push_back(stream);
         self.asked = false;
         self.publish(stream::IN);
@@ -138,7 +138,7 @@ impl Listener {
         self.publish(stream::ALL);
     }
 
-    pub fn take_waiting(&mut self) -> Option<Place> {
+    pub fn take_waiting(&mut self) -> Option<SlotId> {
         let taken = self.waiting.pop_front();
         self.publish(0);
         taken
@@ -157,7 +157,7 @@ impl Listener {
     }
 
     /// The engine has taken back a connection that its program has left waiting; whether it waited here.
-    pub fn take_back(&mut self, stream: Place) -> bool {
+    pub fn take_back(&mut self, stream: SlotId) -> bool {
         let at = self.waiting.iter().position(|waiting| *waiting == stream);
         if let Some(at) = at {
             self.waiting.remove(at);
@@ -167,7 +167,7 @@ impl Listener {
     }
 
     /// A connection that could not be taken after all waits again. It must be there still.
-    pub(crate) fn put_back(&mut self, stream: Place) {
+    pub(crate) fn put_back(&mut self, stream: SlotId) {
         self.waiting.push_front(stream);
         self.publish(stream::IN);
     }

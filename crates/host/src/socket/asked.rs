@@ -21,7 +21,7 @@ impl Socket {
 
     /// What TCP_INQ tells with a message, if it was asked for: bytes that wait, the end of the stream for one. It stays one
     /// when it has been read, so that the program comes and finds it.
-    pub fn told_unread(&'static self) -> Option<usize> {
+    pub fn inq_unread(&'static self) -> Option<usize> {
         let tells = self.tells_unread.load(Ordering::Relaxed);
         tells.then(|| self.with_stream(|_, stream, _| stream.unread_with_end()).unwrap_or(0))
     }
@@ -47,7 +47,7 @@ impl Socket {
 
     pub fn local_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle();
-        let _ = self.wait_for_turn();
+        let _ = self.await_connect();
         let of_stream =
             self.peek_stream(|stream| stream.addrs.filter(|_| stream.disconnected().is_none())).flatten();
         let bound = self.settings.lock().local;
@@ -60,7 +60,7 @@ impl Socket {
     /// ENOTCONN unless established.
     pub fn peer_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle_here();
-        let _ = self.wait_for_turn();
+        let _ = self.await_connect();
         let peer = self.with_stream(|_, stream, _| match stream.link {
             // With both directions closed there is nobody any more.
             Link::Open | Link::Moved if !(stream.peer_closed && stream.write_shut) => {
@@ -107,12 +107,12 @@ impl Socket {
 
     /// What is next on the error queue: the first and last number of calls that are over.
     pub fn take_zerocopy(&'static self) -> Option<(u32, u32)> {
-        let told = self.with_stream(|_, stream, _| {
-            let told = stream.zerocopy.tell();
+        let reported = self.with_stream(|_, stream, _| {
+            let reported = stream.zerocopy.tell();
             stream.publish(0);
-            told
+            reported
         });
-        told.flatten()
+        reported.flatten()
     }
 
     /// It becomes one of AF_INET (IPV6_ADDRFORM), for whoever gets its anchor, too. EADDRNOTAVAIL: its peer's address is IPv6's.

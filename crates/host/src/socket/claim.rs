@@ -7,7 +7,7 @@ use crate::own_fds::OwnCopy;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::socket::arrivals::Listener;
 use crate::socket::stream::{self, Stream};
-use crate::socket::{Kind, NO_FD, Socket, Turn};
+use crate::socket::{Kind, NO_FD, Socket, SocketCall};
 use crate::stack::Stack;
 use crate::tls::mark;
 use crate::{fd_table, sys};
@@ -39,13 +39,13 @@ pub fn notify_of_claims(notified: Notified) {
 /// and the process may not have it, or may not attach at all, because it or its user has too much. EAGAIN: it does not answer, and the
 /// socket is non-blocking. EBADF: another thread has closed it.
 pub fn claim(socket: &'static Socket) -> Result<(), Errno> {
-    let turn = Turn::begin(socket);
+    let call = SocketCall::begin(socket);
     let mut outcome = claim_or_why(socket);
     // An engine that stands still has the connection yet: it is waited for, as by whoever holds one.
     while outcome == Err(Errno::ETIMEDOUT) && !(socket.nonblocking() || socket.has_twin()) {
         outcome = Stack::attach(socket.engine()).and_then(|_| claim_or_why(socket));
     }
-    if !turn.is_on() {
+    if !call.is_on() {
         return Err(Errno::EBADF);
     }
     outcome.map_err(|errno| match errno {
@@ -82,8 +82,8 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
 
 /// Whether keys of TLS go with the connection that this process has not; those in a child's copy are its parent's.
 fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
-    let here = socket.lock_home().and_then(|(mut queue, place)| {
-        let has_keys = queue.stream(place, socket).is_some_and(|(_, stream)| stream.tls.is_some());
+    let here = socket.lock_owner_queue().and_then(|(mut queue, slot_id)| {
+        let has_keys = queue.stream(slot_id, socket).is_some_and(|(_, stream)| stream.tls.is_some());
         has_keys.then(|| queue.io.session.is_foreign())
     });
     here.unwrap_or_else(|| mark::is_marked(anchor))
@@ -91,7 +91,7 @@ fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
 
 /// Asks for a flow until its holder has given it up. Between two looks the lock is free.
 fn ask(
-    (mut queue, home): (QueueGuard<'static>, &'static QueueSet),
+    (mut queue, owner_queue): (QueueGuard<'static>, &'static QueueSet),
     stack: &Stack,
     request: Request,
     anchor: RawFd,
@@ -109,7 +109,7 @@ fn ask(
         // Its holder has been asked to give it up, and does so at its next call.
         drop(queue);
         std::thread::sleep(YIELD_PAUSE);
-        queue = home.lock();
+        queue = owner_queue.lock();
         // This session may itself hold what the other one waits for.
         queue.drain();
     }
@@ -117,23 +117,24 @@ fn ask(
 }
 
 fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> Result<(), Errno> {
-    let home: &'static QueueSet = stack.my_queue()?;
+    let owner_queue: &'static QueueSet = stack.my_queue()?;
     if lacks_keys(socket, anchor) {
         return Err(Errno::EOPNOTSUPP);
     }
-    // What the program did before; the old home may be the parent's, of which this is a copy.
-    let before = socket.lock_home().and_then(|(mut queue, place)| {
+    // What the program did before; the old owner queue may be the parent's, of which this is a copy.
+    let before = socket.lock_owner_queue().and_then(|(mut queue, slot_id)| {
         let before =
-            queue.stream(place, socket).map(|(_, stream)| (stream.socket_state(), stream.tls.take()))?;
+            queue.stream(slot_id, socket).map(|(_, stream)| (stream.socket_state(), stream.tls.take()))?;
         // What was sent from here is read from here until it is acknowledged.
-        queue.orphan(place);
+        queue.orphan(slot_id);
         Some(before)
     });
     // Held from before the request until the stream is in: completions for it may follow the answer at once, and
     // another thread must not take them before there is a stream to take them.
-    let queue = home.lock();
-    let request = Request::Claim { queue_set: home.index, fd: socket.fd.load(Ordering::Relaxed) as u32 };
-    let (mut queue, reply) = ask((queue, home), stack, request, anchor);
+    let queue = owner_queue.lock();
+    let request =
+        Request::Claim { queue_set: owner_queue.index, fd: socket.fd.load(Ordering::Relaxed) as u32 };
+    let (mut queue, reply) = ask((queue, owner_queue), stack, request, anchor);
     match reply? {
         Reply::ClaimedFlow { flow, read, written, .. } => {
             let flow = FlowId::from_raw(flow);
@@ -144,11 +145,11 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             }
             socket.take_options(&queue.io, &mut stream);
             socket.copies().claimed();
-            let place = queue.add_stream(stream);
+            let slot_id = queue.add_stream(stream);
             socket.copies().set_moved(false);
-            socket.move_in(home, place, Kind::Stream);
+            socket.move_in(owner_queue, slot_id, Kind::Stream);
             queue.drain();
-            if let Some((_, stream)) = queue.stream(place, socket) {
+            if let Some((_, stream)) = queue.stream(slot_id, socket) {
                 stream.publish(stream::ALL);
             }
             Ok(())
@@ -156,12 +157,12 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
         Reply::ClaimedListener { listener, .. } => {
             let id = ListenerId(FlowId::from_raw(listener));
             let local = socket.settings.lock().local;
-            let place = queue.add_listener(Listener::new(id, socket), local);
+            let slot_id = queue.add_listener(Listener::new(id, socket), local);
             socket.settings.lock().active = false;
             socket.copies().set_moved(false);
             // What the parent saw there before a fork is not true here, nor at the head of a sibling.
             socket.publish(0, 0);
-            socket.move_in(home, place, Kind::Listener);
+            socket.move_in(owner_queue, slot_id, Kind::Listener);
             Ok(())
         }
         _ => Err(Errno::EPROTO),

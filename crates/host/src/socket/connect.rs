@@ -4,8 +4,8 @@ use crate::anchor::{Anchor, Use};
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::silence::{ANSWER_WITHIN, Silence};
 use crate::socket::FastOpen;
-use crate::socket::stream::{self, ConnectTold, Link, Stream};
-use crate::socket::{Kind, NO_PLACE, Socket, Turn, twin};
+use crate::socket::stream::{self, ConnectAnswer, Link, Stream};
+use crate::socket::{Kind, NO_SLOT, Socket, SocketCall, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
@@ -64,15 +64,15 @@ impl Socket {
     /// nothing to be asked: the engine has connected to the same listener before, and goes round. `None`: it has to be asked. That it could not even
     /// try is found where the peer's answer is.
     pub fn connect_at_once(anchor: &Anchor, remote: SocketAddr, fd: RawFd) -> Option<&'static Socket> {
-        let home = anchor.stack.my_queue().ok()?;
+        let owner_queue = anchor.stack.my_queue().ok()?;
         anchor.stack.session.settling().note_connects(remote);
         let names = anchor.stack.session.region().names();
         let socket = Socket::allocate();
         socket.ready.store(0, Ordering::SeqCst);
-        let mut queue = home.lock();
+        let mut queue = owner_queue.lock();
         queue.drain();
         let begun = queue.begin_connect((anchor.handle, fd), remote, names);
-        let Some(flow) = begun.filter(|_| !home.is_dead()) else {
+        let Some(flow) = begun.filter(|_| !owner_queue.is_dead()) else {
             drop(queue);
             socket.abandon();
             return None;
@@ -80,8 +80,8 @@ impl Socket {
         let mut stream = Stream::connecting(flow, socket);
         stream.name_only(remote);
         stream.anchor = Some(anchor.handle);
-        let place = queue.add_stream(stream);
-        socket.move_in(home, place, Kind::Stream);
+        let slot_id = queue.add_stream(stream);
+        socket.move_in(owner_queue, slot_id, Kind::Stream);
         Some(socket)
     }
 
@@ -106,7 +106,7 @@ impl Socket {
                 if let Some((twin, _)) = own {
                     self.keep_twin(twin);
                 }
-                anchor.open_in_place_of(self, fd)
+                anchor.open_over(self, fd)
             }
             Err(errno) => {
                 anchor.refused(errno);
@@ -138,23 +138,23 @@ impl Socket {
             flags: how.flags(),
             ..ConnectArgs::default()
         };
-        let home = anchor.stack.my_queue()?;
+        let owner_queue = anchor.stack.my_queue()?;
         let names = anchor.stack.session.region().names();
         self.ready.store(0, Ordering::SeqCst);
         let outcome = loop {
-            match self.command(home, &mut |queue| queue.start_connect(home, self, &args)) {
+            match self.command(owner_queue, &mut |queue| queue.start_connect(owner_queue, self, &args)) {
                 // Where most ports are in use the engine looks for a free one a little at a time.
                 Err(Errno::EAGAIN) => {}
                 outcome => break outcome,
             }
         };
         if let Err(answer @ (Errno::EHOSTDOWN | Errno::ECONNREFUSED)) = outcome {
-            home.lock().connect_credit.note_left(remote, answer, names, sys::coarse_ms());
+            owner_queue.lock().connect_credit.note_left(remote, answer, names, sys::coarse_ms());
         }
         outcome.inspect_err(|_| self.become_fresh())?;
         // The kernel's stack has these addresses, too: what ends there is known to be refused when it is.
         if remote.ip().is_loopback() {
-            home.lock().connect_credit.note(remote, names, home.session.heard());
+            owner_queue.lock().connect_credit.note(remote, names, owner_queue.session.heard());
         }
         if how.fast == FastOpen::Option {
             self.settings.lock().set_fast_open();
@@ -192,7 +192,7 @@ impl Socket {
 
     pub(super) fn become_fresh(&self) {
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
-        self.place.store(NO_PLACE, Ordering::Release);
+        self.slot_id.store(NO_SLOT, Ordering::Release);
         self.ready.store(stream::OUT | stream::HUP, Ordering::SeqCst);
     }
 
@@ -207,7 +207,7 @@ impl Socket {
     pub fn wait_connected_until(&'static self, nonblocking: bool, on_signal: OnSignal) -> Result<(), Errno> {
         self.settle()?;
         let mut attempt = || {
-            let told = self.with_stream(|io, stream, _| {
+            let answered = self.with_stream(|io, stream, _| {
                 let result = stream.connect_result();
                 if matches!(result, Some(Err(error)) if error != Errno::EISCONN) {
                     // Linux: after that it is as one that never connected, and may try anew.
@@ -215,20 +215,20 @@ impl Socket {
                 }
                 result
             });
-            let result = told.ok_or(Errno::ECONNABORTED)?;
+            let result = answered.ok_or(Errno::ECONNABORTED)?;
             if result.is_none()
-                && let Some(home) = self.home()
+                && let Some(owner_queue) = self.owner_queue()
             {
-                home.look();
+                owner_queue.look();
             }
             result.transpose()
         };
         if nonblocking || self.send_timeout() == Some(Duration::ZERO) {
             // Linux says so even when the peer has answered by then; there are programs that count on it.
             let first = self.peek_stream(|stream| {
-                let first = stream.told == ConnectTold::Nothing && !stream.waits_for_bytes();
+                let first = stream.connect_answer == ConnectAnswer::Nothing && !stream.waits_for_bytes();
                 if first {
-                    stream.told = ConnectTold::InProgress;
+                    stream.connect_answer = ConnectAnswer::InProgress;
                 }
                 first
             });
@@ -237,7 +237,7 @@ impl Socket {
             }
             return attempt()?.ok_or(Errno::EALREADY);
         }
-        let turn = Turn::begin(self);
+        let call = SocketCall::begin(self);
         let limit = self.send_timeout().map(|timeout| sys::now() + timeout);
         let is_unanswered = || self.peek_stream(|stream| stream.is_unanswered()) == Some(true);
         let mut silence = is_unanswered().then(|| Silence::within(ANSWER_WITHIN));
@@ -247,7 +247,7 @@ impl Socket {
                 silence: silence.as_ref(),
                 too_late: Errno::EINPROGRESS,
                 on_signal,
-                ..Socket::block(&turn, None, None)
+                ..Socket::block(&call, None, None)
             };
             let outcome = block_on(on, &mut attempt);
             let is_silent = silence.as_ref().is_some_and(Silence::is_over);

@@ -8,7 +8,7 @@
 
 use crate::channel::Channel;
 use crate::send_memory::SendMemory;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::carried::{Carried, LastSeen, add_carried};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Direct {
     pub slot: u32,
     pub generation: u16,
     /// Where the stream is in its queue.
-    pub place: Place,
+    pub slot_id: SlotId,
     memory: ChannelMemory,
     side: Side,
     /// Memory of the channel that holds what the peer has not read.
@@ -50,7 +50,7 @@ pub struct Direct {
     sending: bool,
     pub(super) begun: bool,
     /// The peer knows that this side waits for room.
-    want_told: bool,
+    want_sent: bool,
     /// It is for memory that it waits.
     wants_memory: bool,
     /// In the channel's list of streams with memory lent.
@@ -74,19 +74,25 @@ pub struct Direct {
 
 impl Direct {
     /// `limits`: the memory that the stream had for the engine, for SO_SNDBUF.
-    pub fn new(channel: &Channel, slot: u32, generation: u16, place: Place, limits: &SendMemory) -> Direct {
+    pub fn new(
+        channel: &Channel,
+        slot: u32,
+        generation: u16,
+        slot_id: SlotId,
+        limits: &SendMemory,
+    ) -> Direct {
         Direct {
             channel: channel.id,
             slot,
             generation,
-            place,
+            slot_id,
             memory: channel.end.memory().clone(),
             side: channel.end.side(),
             send: limits.in_channel(),
             released: 0,
             sending: true,
             begun: false,
-            want_told: false,
+            want_sent: false,
             wants_memory: false,
             lent: false,
             arrived: 0,
@@ -164,8 +170,8 @@ impl Direct {
         // The peer tells when it has read. Where it takes the entries and does not read, the next drains find out. For the ring
         // the first one that finds it short asks: what is left of it is for bytes.
         let asks = lacks_memory || (is_short && !waits.was_starved);
-        let is_told = !asks || self.want(channel, lacks_memory);
-        is_short || !is_told
+        let is_sent = !asks || self.want(channel, lacks_memory);
+        is_short || !is_sent
     }
 
     /// Asks the peer to tell when there is room, unless it was asked. `false`: the ring is full. `memory`: it is that which is
@@ -173,17 +179,17 @@ impl Direct {
     pub fn want(&mut self, channel: &mut Channel, memory: bool) -> bool {
         self.wants_memory |= memory;
         let (slot, generation) = (self.slot, self.generation);
-        if !self.want_told {
-            self.want_told = channel.push(ChannelEntry::Want { slot, generation });
+        if !self.want_sent {
+            self.want_sent = channel.push(ChannelEntry::Want { slot, generation });
             // It may have read everything and sleep.
             channel.end.wake_peer();
         }
-        self.want_told
+        self.want_sent
     }
 
     /// The peer says that there is room.
     pub fn on_space(&mut self, channel: &mut Channel) {
-        self.want_told = false;
+        self.want_sent = false;
         if std::mem::take(&mut self.wants_memory) {
             self.send.grow();
         }
@@ -246,7 +252,7 @@ impl Direct {
     }
 
     /// Bytes that come before the end of what is here, beyond those in order.
-    pub fn bytes_ahead(&self, engine_arrived: i64) -> u64 {
+    pub fn early_bytes(&self, engine_arrived: i64) -> u64 {
         if self.held.is_empty() {
             return 0;
         }

@@ -3,14 +3,14 @@
 
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::own_fds::OwnCopy;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::Closed;
+use crate::socket::call::Held;
 use crate::socket::listener::ENDS_WITHIN;
 use crate::socket::options::Settings;
 use crate::socket::shared::close_copy;
 use crate::socket::stream::{self, Link};
-use crate::socket::turn::Held;
-use crate::socket::{Kind, NO_FD, NO_PLACE, REGISTRY, Socket, Turn};
+use crate::socket::{Kind, NO_FD, NO_SLOT, REGISTRY, Socket, SocketCall};
 use crate::waiter::Waiter;
 use crate::{epoll, fd_table};
 use rustix::fd::RawFd;
@@ -42,9 +42,9 @@ pub(crate) fn stop_waiting(socket: &'static Socket, waiter: &'static Waiter) {
 
 impl Socket {
     fn end_at_last(&'static self, ended: Option<OwnCopy>) {
-        if let Some(kept) = ended {
+        if let Some(held) = ended {
             self.release(None);
-            drop(kept);
+            drop(held);
         }
     }
 
@@ -74,22 +74,25 @@ impl Socket {
     /// last descriptor, comes then: a copy of `fd` is kept. Without room for one it ends now.
     fn ends_later(&'static self, fd: RawFd) -> bool {
         // A call that moves bytes at this moment has the lock, and leaves word when it is to go on.
-        let home = self.lock_home();
+        let owner_queue = self.lock_owner_queue();
         let mut watch = self.watch.lock();
         if !self.is_used(&watch) {
             return false;
         }
-        let Some(Ok(kept)) = self.home().map(|home| home.session.own_fds().copy_of(fd)) else { return false };
-        drop(home);
-        self.fd.store(kept.raw(), Ordering::Release);
+        let Some(Ok(held)) = self.owner_queue().map(|owner_queue| owner_queue.session.own_fds().copy_of(fd))
+        else {
+            return false;
+        };
+        drop(owner_queue);
+        self.fd.store(held.raw(), Ordering::Release);
         // No epoll set reports it any more.
         let sets = std::mem::take(&mut watch.sets);
         self.watched.fetch_sub(sets.len() as u32, Ordering::SeqCst);
-        watch.ending = Some(kept);
+        watch.ending = Some(held);
         // They may all have gone before they could find it.
         let ended = self.take_ending(&mut watch);
         drop(watch);
-        sets.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
+        sets.iter().for_each(|watcher| watcher.set.drop_interest(watcher.slot_id, self));
         self.end_at_last(ended);
         true
     }
@@ -104,7 +107,7 @@ impl Socket {
         self.take_siblings().into_iter().for_each(|sibling| sibling.release(None));
         let watchers = std::mem::take(&mut self.watch.lock().sets);
         self.watched.fetch_sub(watchers.len() as u32, Ordering::SeqCst);
-        watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.place, self));
+        watchers.iter().for_each(|watcher| watcher.set.drop_interest(watcher.slot_id, self));
         match self.kind() {
             _ if self.copies().is_moved() => self.detach(),
             Kind::Stream => self.close_stream(last),
@@ -114,14 +117,14 @@ impl Socket {
         self.retire();
     }
 
-    /// Leaves its home: another session has the flow or listener, or will have it.
+    /// Leaves its owner queue: another session has the flow or listener, or will have it.
     fn detach(&'static self) {
-        let Some((mut queue, place)) = self.lock_home() else { return };
-        if let Some((io, stream)) = queue.stream(place, self) {
+        let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
+        if let Some((io, stream)) = queue.stream(slot_id, self) {
             close_copy(io, stream);
-            queue.orphan(place);
-        } else if queue.listener(place, self).is_some() {
-            queue.remove_listener(place);
+            queue.orphan(slot_id);
+        } else if queue.listener(slot_id, self).is_some() {
+            queue.remove_listener(slot_id);
         }
     }
 
@@ -132,12 +135,12 @@ impl Socket {
         }
         let may_keep = last.filter(|_| !epoll::are_signals_used());
         // What this process has sent from the other end is unread, and makes it a reset.
-        self.homes().for_each(|home| home.session.settle_first());
-        let Some((mut queue, place)) = self.lock_home() else { return };
+        self.owner_queues().for_each(|owner_queue| owner_queue.session.settle_first());
+        let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
         // With the lock no child is made.
         let shared = self.is_shared();
         queue.drain();
-        let Some((io, stream)) = queue.stream(place, self) else { return };
+        let Some((io, stream)) = queue.stream(slot_id, self) else { return };
         if shared && (stream.direct.is_some() || stream.received.private() > 0) {
             // Whoever has the other copy may read on where this process stopped.
             drop(queue);
@@ -161,7 +164,7 @@ impl Socket {
                 Socket::unmark_keys(fd);
             }
             if let Some(anchor) = stream.anchor.filter(|anchor| session.alive() && keep(*anchor)) {
-                io.command(Command::CloseKept { flow, anchor, abort });
+                io.command(Command::CloseRetained { flow, anchor, abort });
             } else if abort || resets && stream.link == Link::Open {
                 // That the descriptor is closed the engine hears of the kernel, and later than of what this process does next.
                 io.command(Command::Close { flow, abort: true });
@@ -171,7 +174,7 @@ impl Socket {
         }
         close_copy(io, stream);
         let session = io.session;
-        queue.orphan(place);
+        queue.orphan(slot_id);
         drop(queue);
         // This process may have the other end: a call on that one finds the end, or the reset, not a peer.
         session.settle_first();
@@ -182,8 +185,8 @@ impl Socket {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.kick_waiters();
         self.kind.store(Kind::Fresh as u8, Ordering::Release);
-        self.place.store(NO_PLACE, Ordering::Release);
-        self.home.store(std::ptr::null_mut(), Ordering::Release);
+        self.slot_id.store(NO_SLOT, Ordering::Release);
+        self.owner_queue.store(std::ptr::null_mut(), Ordering::Release);
         self.copies().set_moved(false);
         self.siblings.forget();
         self.nonblocking.store(false, Ordering::Relaxed);
@@ -208,15 +211,15 @@ impl Socket {
 
     pub(super) fn close_listener(&'static self) {
         let last = !self.watched_as().is_shared();
-        let Some((mut queue, place)) = self.lock_home() else { return };
+        let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
         let mut ends = None;
-        if let Some((io, listener)) = queue.listener(place, self)
+        if let Some((io, listener)) = queue.listener(slot_id, self)
             && listener.closed == Closed::No
         {
             io.command(Command::CloseListener { listener: listener.id, last });
             ends = Some(listener.id).filter(|_| last);
         }
-        queue.remove_listener(place);
+        queue.remove_listener(slot_id);
         drop(queue);
         self.wait_until_lapsed(ends);
     }
@@ -224,9 +227,9 @@ impl Socket {
     /// The engine was told that a listener ends. Before the kernel can give the name to somebody else, everybody is to know that it has
     /// lapsed: a client that goes on without asking would be refused though that one listens. Whatever is asked is answered behind it.
     fn wait_until_lapsed(&'static self, ends: Option<ListenerId>) {
-        if let (Some(id), Some(home), true) = (ends, self.home(), self.has_twin()) {
-            let _ = self.command_within(ENDS_WITHIN, home, &mut |queue| {
-                queue.start_asking(home, self, |token| Command::CountWaiting { listener: id, token })
+        if let (Some(id), Some(owner_queue), true) = (ends, self.owner_queue(), self.has_twin()) {
+            let _ = self.command_within(ENDS_WITHIN, owner_queue, &mut |queue| {
+                queue.start_asking(owner_queue, self, |token| Command::CountWaiting { listener: id, token })
             });
         }
     }
@@ -248,12 +251,12 @@ impl Socket {
     /// SO_LINGER: waits until all is acknowledged, the end of the stream among it, `time` at most. With bytes left unread there
     /// is nothing to wait for: the connection is reset.
     pub(super) fn wait_drained(&'static self, time: Duration) {
-        let mut is_told = false;
-        let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: Place| {
+        let mut is_reported = false;
+        let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: SlotId| {
             if stream.link != Link::Open || stream.unread() > 0 {
                 return true;
             }
-            if !std::mem::replace(&mut is_told, true) {
+            if !std::mem::replace(&mut is_reported, true) {
                 let option = FlowOption::TellEnd;
                 io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
                 io.shut_write(stream);
@@ -265,8 +268,8 @@ impl Socket {
         };
         let mut done = || self.with_stream(&mut look).unwrap_or(true);
         // The descriptor is to be closed, whatever comes.
-        let turn = Turn::begin(self);
-        let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&turn, Some(time), None) };
+        let call = SocketCall::begin(self);
+        let on = BlockOn { on_signal: OnSignal::Defer, ..Socket::block(&call, Some(time), None) };
         let _ = block_on(on, &mut || Ok(done().then_some(())));
     }
 }

@@ -5,7 +5,7 @@
 //! merely holds a listener (a master of worker processes) is handed nothing.
 
 use crate::anchor::{Anchor, Use};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::arrivals::{CREDIT_MAX, Listener};
 use crate::socket::{Kind, NO_FD, Socket, stream, twin};
 use crate::stack::{EngineIdx, Stack};
@@ -102,10 +102,11 @@ impl Socket {
             flags,
             ..ListenArgs::default()
         };
-        let home = stack.my_queue()?;
+        let owner_queue = stack.my_queue()?;
         let ask = || {
             let socket = Socket::allocate();
-            let outcome = socket.command(home, &mut |queue| queue.start_listen(home, socket, &args));
+            let outcome =
+                socket.command(owner_queue, &mut |queue| queue.start_listen(owner_queue, socket, &args));
             socket.abandon();
             outcome
         };
@@ -148,18 +149,19 @@ impl Socket {
             flags: if v6_only { LISTEN_V6_ONLY } else { 0 } | if kernel_too { LISTEN_KERNEL_TOO } else { 0 },
             ..ListenArgs::default()
         };
-        let home = stack.my_queue()?;
+        let owner_queue = stack.my_queue()?;
         self.kind.store(Kind::Listener as u8, Ordering::Release);
         self.ready.store(0, Ordering::SeqCst);
-        let outcome = self.command(home, &mut |queue| queue.start_listen(home, self, &args));
+        let outcome = self.command(owner_queue, &mut |queue| queue.start_listen(owner_queue, self, &args));
         let id = outcome.inspect_err(|_| self.become_fresh())?;
         let mut settings = self.settings.lock();
         settings.local = Some(local);
         settings.backlog = backlog;
         drop(settings);
-        let place =
-            home.lock().add_listener(Listener::new(ListenerId(FlowId::from_raw(id)), self), Some(local));
-        self.move_in(home, place, Kind::Listener);
+        let slot_id = owner_queue
+            .lock()
+            .add_listener(Listener::new(ListenerId(FlowId::from_raw(id)), self), Some(local));
+        self.move_in(owner_queue, slot_id, Kind::Listener);
         Ok(())
     }
 
@@ -178,7 +180,7 @@ impl Socket {
         match self.listen_with(&anchor, local, backlog, Some(of_kernel), fd) {
             Ok(()) => {
                 self.keep_twin(twin);
-                anchor.open_in_place_of(self, fd)
+                anchor.open_over(self, fd)
             }
             Err(errno) => {
                 anchor.refused(errno);
@@ -198,8 +200,10 @@ impl Socket {
         if self.settings.lock().active {
             return Ok(());
         }
-        let Some(old) = self.home().filter(|home| !home.is_dead()) else { return Ok(()) };
-        let home = Stack::of(old.session).ok_or(Errno::ENETDOWN)?.my_queue()?;
+        let Some(old) = self.owner_queue().filter(|owner_queue| !owner_queue.is_dead()) else {
+            return Ok(());
+        };
+        let owner_queue = Stack::of(old.session).ok_or(Errno::ENETDOWN)?.my_queue()?;
         let (backlog, local) = {
             let mut settings = self.settings.lock();
             if std::mem::replace(&mut settings.active, true) {
@@ -207,23 +211,23 @@ impl Socket {
             }
             (settings.backlog, settings.local)
         };
-        if !std::ptr::eq(old, home) {
+        if !std::ptr::eq(old, owner_queue) {
             // Both at once: a thread that finds it in neither would take it for closed. In one order, for two that move.
-            let (mut from, mut to) = if old.index < home.index {
+            let (mut from, mut to) = if old.index < owner_queue.index {
                 let from = old.lock();
-                (from, home.lock())
+                (from, owner_queue.lock())
             } else {
-                let to = home.lock();
+                let to = owner_queue.lock();
                 (old.lock(), to)
             };
-            let place = Place::from_bits(self.place.load(Ordering::Acquire));
-            let Some(id) = from.listener(place, self).map(|(_, listener)| listener.id) else {
+            let slot_id = SlotId::from_bits(self.slot_id.load(Ordering::Acquire));
+            let Some(id) = from.listener(slot_id, self).map(|(_, listener)| listener.id) else {
                 self.settings.lock().active = false;
                 return Ok(());
             };
-            from.remove_listener(place);
-            let place = to.add_listener(Listener::new(id, self), local);
-            self.move_in(home, place, Kind::Listener);
+            from.remove_listener(slot_id);
+            let slot_id = to.add_listener(Listener::new(id, self), local);
+            self.move_in(owner_queue, slot_id, Kind::Listener);
         }
         let count = backlog.clamp(1, CREDIT_MAX);
         self.with_listener(|io, listener| {
@@ -231,7 +235,7 @@ impl Socket {
             io.command(Command::AcceptCredit { listener: listener.id, count });
         });
         // The first look is to find what waits there already, whatever else it finds.
-        home.session.finish();
+        owner_queue.session.finish();
         Ok(())
     }
 
@@ -258,14 +262,14 @@ impl Socket {
 
     /// `sibling` listens at another engine for the same descriptor.
     pub fn join(&'static self, sibling: &'static Socket) {
-        let places = &self.siblings.others;
-        let Some(free) = places.iter().find(|place| place.load(Ordering::Relaxed).is_null()) else {
-            // Cannot be: there are as many places as further engines.
+        let slots = &self.siblings.others;
+        let Some(free) = slots.iter().find(|slot_id| slot_id.load(Ordering::Relaxed).is_null()) else {
+            // Cannot be: there are as many slots as further engines.
             return sibling.abandon();
         };
         free.store(std::ptr::from_ref(sibling).cast_mut(), Ordering::Release);
-        sibling.siblings.head.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
-        sibling.tell_head(sibling.ready.load(Ordering::SeqCst));
+        sibling.siblings.primary.store(std::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        sibling.tell_primary(sibling.ready.load(Ordering::SeqCst));
     }
 
     /// Someone wants events of this socket: a listener begins to take connections.
@@ -281,9 +285,9 @@ impl Socket {
             return stream::ALL;
         }
         self.activate();
-        self.homes().for_each(|home| {
-            home.drain();
-            home.look();
+        self.owner_queues().for_each(|owner_queue| {
+            owner_queue.drain();
+            owner_queue.look();
         });
         self.ready_now()
     }

@@ -11,6 +11,7 @@ mod accept;
 mod access;
 pub mod arrivals;
 mod asked;
+mod call;
 mod carried;
 pub mod claim;
 pub mod connect;
@@ -19,12 +20,12 @@ pub mod direct;
 pub(crate) mod ending;
 mod family;
 mod flags;
-mod kept;
 pub mod listener;
 pub mod options;
 mod own_options;
 mod passing;
 pub mod received;
+mod saved_options;
 pub(crate) mod shared;
 mod siblings;
 pub mod slices;
@@ -32,7 +33,6 @@ mod state;
 pub mod stream;
 mod tcp_info;
 pub mod transfer;
-mod turn;
 mod twin;
 mod typed;
 pub mod urgent;
@@ -41,11 +41,11 @@ pub(crate) mod watch;
 pub mod zerocopy;
 
 pub use accept::{AcceptError, AcceptHow, Accepted};
+pub use call::{Held, SocketCall};
 pub use connect::ConnectHow;
 pub use flags::{FastOpen, RecvFlags, SendFlags, Shutdown};
 pub use listener::OfKernel;
 pub use options::TCP_INQ;
-pub use turn::{Held, Turn};
 
 use crate::epoll::EpollSet;
 use crate::lock::Lock;
@@ -53,7 +53,7 @@ use crate::own_fds::OwnCopy;
 use crate::process;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::session::Session;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::copies::CopiesSeen;
 use crate::waiter::Waiter;
 use copies::Copies;
@@ -79,7 +79,7 @@ pub enum Kind {
 pub const TWIN_MARK: i32 = libc::O_APPEND;
 
 /// Not in any queue set.
-const NO_PLACE: u64 = u64::MAX;
+const NO_SLOT: u64 = u64::MAX;
 const NO_FD: RawFd = -1;
 
 /// Everybody who wants to know when a socket's readiness changes.
@@ -97,7 +97,7 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug)]
 pub struct Watcher {
     pub set: &'static EpollSet,
-    pub place: Place,
+    pub slot_id: SlotId,
     pub exclusive: bool,
 }
 
@@ -107,9 +107,9 @@ pub struct Socket {
     pub(crate) kind: AtomicU8,
     /// EPOLL bits.
     pub(crate) ready: AtomicU32,
-    home: AtomicPtr<QueueSet>,
-    /// A [`Place`] there.
-    place: AtomicU64,
+    owner_queue: AtomicPtr<QueueSet>,
+    /// A [`SlotId`] there.
+    slot_id: AtomicU64,
     /// Whose it is, or was: an index for [`crate::stack::EngineIdx`].
     engine: AtomicU8,
     /// Descriptors of this process.
@@ -164,8 +164,8 @@ impl Socket {
         Socket {
             kind: AtomicU8::new(Kind::Fresh as u8),
             ready: AtomicU32::new(0),
-            home: AtomicPtr::new(std::ptr::null_mut()),
-            place: AtomicU64::new(NO_PLACE),
+            owner_queue: AtomicPtr::new(std::ptr::null_mut()),
+            slot_id: AtomicU64::new(NO_SLOT),
             engine: AtomicU8::new(0),
             references: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -220,25 +220,25 @@ impl Socket {
     }
 
     /// The queue set that serves it.
-    pub fn home(&self) -> Option<&'static QueueSet> {
-        let home = self.home.load(Ordering::Acquire);
-        // SAFETY: needed because the home is in an atomic. It holds null or an address from `set_home`, which takes
+    pub fn owner_queue(&self) -> Option<&'static QueueSet> {
+        let owner_queue = self.owner_queue.load(Ordering::Acquire);
+        // SAFETY: needed because the owner queue is in an atomic. It holds null or an address from `set_owner_queue`, which takes
         // `&'static QueueSet`.
-        (!home.is_null()).then(|| unsafe { &*home })
+        (!owner_queue.is_null()).then(|| unsafe { &*owner_queue })
     }
 
     /// The session of its engine.
     pub fn session(&self) -> Option<&'static Session> {
-        self.home().map(|home| home.session)
+        self.owner_queue().map(|owner_queue| owner_queue.session)
     }
 
-    /// The lock of its home, with its place there.
-    pub(crate) fn lock_home(&self) -> Option<(QueueGuard<'static>, Place)> {
+    /// The lock of its owner queue, with its place there.
+    pub(crate) fn lock_owner_queue(&self) -> Option<(QueueGuard<'static>, SlotId)> {
         loop {
-            let home = self.home()?;
-            let queue = home.lock();
-            if self.home().is_some_and(|now| std::ptr::eq(now, home)) {
-                return Some((queue, Place::from_bits(self.place.load(Ordering::Acquire))));
+            let owner_queue = self.owner_queue()?;
+            let queue = owner_queue.lock();
+            if self.owner_queue().is_some_and(|now| std::ptr::eq(now, owner_queue)) {
+                return Some((queue, SlotId::from_bits(self.slot_id.load(Ordering::Acquire))));
             }
         }
     }
@@ -256,7 +256,7 @@ impl Socket {
     /// What is known of its copies. It is in a session if it has, or had when it was another process's, a flow or listener there.
     #[inline]
     pub(crate) fn copies(&self) -> CopiesSeen<'_> {
-        self.sharing.copies.seen_by(process::image(), self.place.load(Ordering::Relaxed) != NO_PLACE)
+        self.sharing.copies.seen_by(process::image(), self.slot_id.load(Ordering::Relaxed) != NO_SLOT)
     }
 
     /// One of its descriptors: the program's, or the copy that is kept for a wait which outlives the last of those.
@@ -319,7 +319,7 @@ pub(super) struct Claimable {
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
     /// Of a sibling: its head.
-    head: AtomicPtr<Socket>,
+    primary: AtomicPtr<Socket>,
     /// Of a head: its siblings, without gaps.
     others: [AtomicPtr<Socket>; ENGINES_MAX - 1],
     /// Of a head: a bit for each sibling that has a connection.
@@ -328,7 +328,7 @@ pub(super) struct Siblings {
 
 impl Siblings {
     pub(super) fn forget(&self) {
-        self.head.store(std::ptr::null_mut(), Ordering::Release);
+        self.primary.store(std::ptr::null_mut(), Ordering::Release);
         self.let_go();
     }
 
@@ -339,12 +339,12 @@ impl Siblings {
         self.ready.store(0, Ordering::Relaxed);
     }
 
-    fn at(&self, place: usize) -> Option<&'static Socket> {
-        as_socket(self.others.get(place)?.load(Ordering::Acquire))
+    fn at(&self, index: usize) -> Option<&'static Socket> {
+        as_socket(self.others.get(index)?.load(Ordering::Acquire))
     }
 
     fn iter(&self) -> impl Iterator<Item = &'static Socket> {
-        (0..ENGINES_MAX - 1).map_while(|place| self.at(place))
+        (0..ENGINES_MAX - 1).map_while(|index| self.at(index))
     }
 
     /// Whether another session has one of them.

@@ -12,7 +12,7 @@ pub(crate) mod values;
 
 use crate::errno::ENOENT;
 use crate::socket::flags::FastOpen;
-use crate::socket::options::remembered::KeptOptions;
+use crate::socket::options::remembered::SavedOptions;
 use crate::socket::options::values::{Linger, int, window_of};
 use std::net::SocketAddr;
 use toe_abi::congestion;
@@ -103,7 +103,7 @@ pub struct Settings {
     congestion: Option<u8>,
     /// Bytes a second.
     max_pacing: Option<u64>,
-    pub(super) kept: KeptOptions,
+    pub(super) saved: SavedOptions,
 }
 
 impl Settings {
@@ -119,8 +119,8 @@ impl Settings {
             ..self.clone()
         };
         // Linux gives every connection its own, or none.
-        settings.kept.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
-        settings.kept.forget(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+        settings.saved.forget(libc::SOL_SOCKET, libc::SO_PRIORITY);
+        settings.saved.forget(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
         settings
     }
 
@@ -151,7 +151,7 @@ impl Settings {
     /// The most that may be offered to the peer, where the program has bounded it: by its buffer, by TCP_WINDOW_CLAMP.
     fn offered_window(&self) -> Option<u32> {
         let by_buffer = self.receive_window.map(window_of);
-        by_buffer.into_iter().chain(self.kept.window_clamp()).min()
+        by_buffer.into_iter().chain(self.saved.window_clamp()).min()
     }
 
     /// The options that were set, but for the kept ones.

@@ -25,7 +25,7 @@ fn buffer(value: i32, is_forced: bool) -> u32 {
 /// SO_BUF_LOCK shows which sizes were set.
 fn lock_buffer(socket: &'static Socket, level: i32, which: i32) {
     let mut locked = 0;
-    socket.with_kept_option(level, SO_BUF_LOCK, |value| {
+    socket.with_saved_option(level, SO_BUF_LOCK, |value| {
         locked = crate::socket::options::values::int(value).unwrap_or(0)
     });
     if locked & which == 0 {
@@ -117,14 +117,14 @@ mod tests {
 
     #[test]
     fn a_linger_that_is_off_shows_the_time_that_it_had() {
-        let mut kept = Linger::default();
-        assert_eq!(kept.set(&linger(0, 5)), Ok(()));
-        assert_eq!((kept.time(), kept.value().to_vec()), (None, linger(0, 0)));
-        assert_eq!(kept.set(&linger(7, 5)), Ok(()));
-        assert_eq!((kept.time(), kept.value().to_vec()), (Some(Duration::from_secs(5)), linger(1, 5)));
-        assert_eq!(kept.set(&linger(0, 9)), Ok(()));
-        assert_eq!((kept.time(), kept.value().to_vec()), (None, linger(0, 5)));
-        assert_eq!(kept.set(&linger(1, 2)[..4]), Err(Errno::EINVAL));
+        let mut saved = Linger::default();
+        assert_eq!(saved.set(&linger(0, 5)), Ok(()));
+        assert_eq!((saved.time(), saved.value().to_vec()), (None, linger(0, 0)));
+        assert_eq!(saved.set(&linger(7, 5)), Ok(()));
+        assert_eq!((saved.time(), saved.value().to_vec()), (Some(Duration::from_secs(5)), linger(1, 5)));
+        assert_eq!(saved.set(&linger(0, 9)), Ok(()));
+        assert_eq!((saved.time(), saved.value().to_vec()), (None, linger(0, 5)));
+        assert_eq!(saved.set(&linger(1, 2)[..4]), Err(Errno::EINVAL));
     }
 
     #[test]

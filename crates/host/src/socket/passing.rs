@@ -10,9 +10,9 @@ impl Socket {
     /// can reach: whoever gets the descriptor must not have to wait until this process makes a call.
     pub fn let_others_finish(&'static self) {
         self.with_stream(|_, _, _| ());
-        let Some((mut queue, place)) = self.lock_home() else { return };
-        queue.write_options(Some(place));
-        let Some((io, stream)) = queue.stream(place, self) else { return };
+        let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
+        queue.write_options(Some(slot_id));
+        let Some((io, stream)) = queue.stream(slot_id, self) else { return };
         if let Some(anchor) = stream.anchor {
             // The receiver is believed only then, if the anchor had been another connection's.
             io.command(Command::Lend { anchor });

@@ -145,16 +145,16 @@ impl Received {
         }
     }
 
-    /// The byte that comes `place` bytes after the next one; it stays.
+    /// The byte that comes `skip` bytes after the next one; it stays.
     pub fn byte_at(
         &mut self,
         io: &QueueIo,
         direct: Option<&Direct>,
-        place: usize,
+        skip: usize,
     ) -> Result<Option<u8>, Errno> {
         let mut byte = [0];
         let mut slices = [std::io::IoSliceMut::new(&mut byte)];
-        let how = How { skip: place, most: 1, peek: true };
+        let how = How { skip, most: 1, peek: true };
         let copied = self.copy_out(io, direct, &mut Scatter::new(&mut slices), how)?;
         Ok((copied.all() == 1).then_some(byte[0]))
     }

@@ -17,8 +17,8 @@ impl Socket {
     }
 
     pub(super) fn flow_info(&self) -> Option<FlowInfo> {
-        let (mut queue, place) = self.lock_home()?;
-        let flow = queue.stream(place, self).map(|(_, stream)| stream.flow)?;
+        let (mut queue, slot_id) = self.lock_owner_queue()?;
+        let flow = queue.stream(slot_id, self).map(|(_, stream)| stream.flow)?;
         Some(queue.flow_info(flow))
     }
 
@@ -39,7 +39,7 @@ impl Socket {
 
     /// Where the urgent byte is, if there is one that has not been read past.
     pub(crate) fn urgent_at(&self) -> Option<u64> {
-        self.peek_stream(|stream| stream.urgent.place_in_stream()).flatten()
+        self.peek_stream(|stream| stream.urgent.position_in_stream()).flatten()
     }
 
     pub fn tells_by_signals(&self) -> bool {

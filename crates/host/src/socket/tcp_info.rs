@@ -52,9 +52,9 @@ impl Socket {
         let _ = self.settle();
         let of = |member: &'static Socket| {
             let listener = member.with_listener(|_, listener| listener.id)?;
-            let home = member.home()?;
+            let owner_queue = member.owner_queue()?;
             let question = |token| Command::CountWaiting { listener, token };
-            member.command(home, &mut |queue| queue.start_asking(home, member, question)).ok()
+            member.command(owner_queue, &mut |queue| queue.start_asking(owner_queue, member, question)).ok()
         };
         self.members(0).filter_map(of).sum()
     }
@@ -62,17 +62,18 @@ impl Socket {
     /// `None`: the engine is gone, or has nothing to say of it.
     fn ask_detail(&'static self) -> Option<FlowDetail> {
         let _ = self.settle();
-        let _ = self.wait_for_turn();
+        let _ = self.await_connect();
         // As it is: what only this process can reach would go back to the engine with any other look, and the flow with it.
         let flow = self.peek_stream(|stream| stream.flow);
-        let (flow, home) = (flow?, self.home()?);
+        let (flow, owner_queue) = (flow?, self.owner_queue()?);
         if self.disconnected().is_some() {
             return None;
         }
-        let mut ask =
-            |queue: &mut Queue| queue.start_asking(home, self, |token| Command::Inspect { flow, token });
-        self.command(home, &mut ask).ok()?;
-        let detail = home.lock().flow_detail(flow);
+        let mut ask = |queue: &mut Queue| {
+            queue.start_asking(owner_queue, self, |token| Command::Inspect { flow, token })
+        };
+        self.command(owner_queue, &mut ask).ok()?;
+        let detail = owner_queue.lock().flow_detail(flow);
         let with_carried = self.peek_stream(|stream| match &mut stream.direct {
             Some(direct) => direct.add_to(detail, sys::now()),
             None => detail,

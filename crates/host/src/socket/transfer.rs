@@ -9,7 +9,7 @@ use crate::socket::flags::{RecvFlags, SendFlags, Shutdown};
 use crate::socket::shared::LOCAL;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::socket::stream::{self, Attempt, Link};
-use crate::socket::{Kind, Socket, Turn};
+use crate::socket::{Kind, Socket, SocketCall};
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
@@ -30,8 +30,8 @@ enum Look {
 }
 
 /// What a call is told that finds no stream: `otherwise`, unless that is because the socket that it began on has ended.
-fn gone(turn: &Turn, otherwise: Errno) -> Errno {
-    if turn.is_on() { otherwise } else { Errno::EBADF }
+fn gone(call: &SocketCall, otherwise: Errno) -> Errno {
+    if call.is_on() { otherwise } else { Errno::EBADF }
 }
 
 /// What a call returns that has `got` so many bytes when it ends.
@@ -94,13 +94,13 @@ impl Socket {
 
     /// The same, into whatever takes bytes.
     pub(crate) fn recv_to(&'static self, into: &mut impl Target, flags: RecvFlags) -> Result<usize, Errno> {
-        self.recv_in(&Turn::begin(self), into, flags)
+        self.recv_in(&SocketCall::begin(self), into, flags)
     }
 
     /// The same as part of a call.
     pub(crate) fn recv_in(
         &'static self,
-        turn: &Turn,
+        call: &SocketCall,
         into: &mut impl Target,
         flags: RecvFlags,
     ) -> Result<usize, Errno> {
@@ -115,8 +115,8 @@ impl Socket {
             into.prepare(known);
             let so_far = (has_looked, got.get(), std::mem::take(&mut known));
             has_looked = true;
-            let look = self.recv_once(turn, into, flags, (waits, all, so_far));
-            let (step, at_least) = match look.ok_or_else(|| gone(turn, Errno::ENOTCONN))? {
+            let look = self.recv_once(call, into, flags, (waits, all, so_far));
+            let (step, at_least) = match look.ok_or_else(|| gone(call, Errno::ENOTCONN))? {
                 Look::Unprepared(there) => {
                     known = there;
                     continue;
@@ -143,7 +143,7 @@ impl Socket {
                 // The rest of the buffers is not there.
                 Err(program_memory::EFAULT) if got.get() > 0 => Ok(Some(())),
                 // Linux: what was copied comes first, the error with the next call. It was taken, so it is put back.
-                Err(errno) if got.get() > 0 && turn.is_on() => {
+                Err(errno) if got.get() > 0 && call.is_on() => {
                     self.peek_stream(|stream| stream.put_error(errno));
                     Ok(Some(()))
                 }
@@ -155,7 +155,7 @@ impl Socket {
         } else {
             let pace = flags.wait_all.then(|| Pace::new(all, &got));
             let waited = when_settled(self, &mut attempt, |attempt| {
-                let on = Socket::block(turn, self.receive_timeout(), Some(&got));
+                let on = Socket::block(call, self.receive_timeout(), Some(&got));
                 block_on(BlockOn { pace: pace.as_ref(), ..on }, attempt)
             });
             match waited {
@@ -169,7 +169,7 @@ impl Socket {
 
     /// What is there, of a stream that has something, without taking it.
     fn look_once(&'static self, into: &mut impl Target) -> Option<usize> {
-        match self.with_stream(|io, stream, place| stream.recv(io, place, into, 1, true)) {
+        match self.with_stream(|io, stream, slot_id| stream.recv(io, slot_id, into, 1, true)) {
             Some(Ok(Attempt::Done(there @ 1..))) => Some(there),
             _ => None,
         }
@@ -179,7 +179,7 @@ impl Socket {
     /// have some of it: so if more is there than is at hand where it goes, that comes first, unless so many are `known` already.
     fn recv_once(
         &'static self,
-        turn: &Turn,
+        call: &SocketCall,
         into: &mut impl Target,
         flags: RecvFlags,
         (waits, all, (has_looked, got, known)): (bool, usize, (bool, usize, usize)),
@@ -187,8 +187,8 @@ impl Socket {
         let room = into.left();
         let has =
             |stream: &stream::Stream| stream.fills(room) || known > 0 && stream.most_readable() >= known;
-        self.with_ready_stream(has, |io, stream, place| {
-            if !turn.is_on() {
+        self.with_ready_stream(has, |io, stream, slot_id| {
+            if !call.is_on() {
                 return Look::Over(Err(Errno::EBADF), all);
             }
             if stream.disconnected().is_some() && has_looked {
@@ -213,14 +213,14 @@ impl Socket {
             };
             // What was copied makes room for more to come; so all but a peek take it bit by bit.
             let target = if flags.peek { at_least } else { 1 };
-            let step = stream.recv(io, place, into, target, flags.peek);
+            let step = stream.recv(io, slot_id, into, target, flags.peek);
             let goes_on = match step {
                 Ok(Attempt::Done(n)) => n > 0 && !flags.peek && got + n < at_least && waits,
                 Ok(Attempt::Wait) => waits,
                 Err(_) => false,
             };
             if goes_on {
-                turn.hold_locked();
+                call.hold_locked();
             }
             Look::Over(step, at_least)
         })
@@ -233,7 +233,7 @@ impl Socket {
             return Err(Errno::ENOTCONN);
         }
         self.settle()?;
-        self.with_stream(|io, stream, place| stream.recv_urgent(io, place, peek))
+        self.with_stream(|io, stream, slot_id| stream.recv_urgent(io, slot_id, peek))
             .unwrap_or(Err(Errno::ENOTCONN))
     }
 
@@ -245,13 +245,13 @@ impl Socket {
         }
         let mut scratch = [0u8; 4096];
         let mut done = 0;
-        let turn = Turn::begin(self);
-        turn.hold()?;
+        let call = SocketCall::begin(self);
+        call.hold()?;
         let mut flags = RecvFlags { discard: false, ..flags };
         while len > 0 {
             let piece = len.min(scratch.len());
             let got = match self.recv_in(
-                &turn,
+                &call,
                 &mut Scatter::new(&mut [IoSliceMut::new(&mut scratch[..piece])]),
                 flags,
             ) {
@@ -299,8 +299,8 @@ impl Socket {
     }
 
     fn look_at_engine(&self) {
-        if let Some(home) = self.home() {
-            home.look();
+        if let Some(owner_queue) = self.owner_queue() {
+            owner_queue.look();
         }
     }
 
@@ -318,13 +318,13 @@ impl Socket {
         source: &mut impl Source,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
-        self.send_in(&Turn::begin(self), source, flags)
+        self.send_in(&SocketCall::begin(self), source, flags)
     }
 
     /// The same as part of a call.
     pub(crate) fn send_in(
         &'static self,
-        turn: &Turn,
+        call: &SocketCall,
         source: &mut impl Source,
         flags: SendFlags,
     ) -> Result<usize, Errno> {
@@ -343,7 +343,7 @@ impl Socket {
                 source.refill();
                 let has = stream::Stream::sends_directly;
                 let step = self.with_ready_stream(has, |io, stream, _| {
-                    if !turn.is_on() {
+                    if !call.is_on() {
                         return Err(Errno::EBADF);
                     }
                     // Something went out before: the error is for the next call.
@@ -352,11 +352,11 @@ impl Socket {
                     }
                     let step = stream.send(io, source, flags)?;
                     if !matches!(step, Attempt::Done(0)) && !source.is_done() && (waits || source.waits()) {
-                        turn.hold_locked();
+                        call.hold_locked();
                     }
                     Ok(step)
                 });
-                match step.ok_or_else(|| gone(turn, Errno::EPIPE))?? {
+                match step.ok_or_else(|| gone(call, Errno::EPIPE))?? {
                     Attempt::Done(0) => return Ok(Some(())),
                     Attempt::Done(n) => sent.set(sent.get() + n),
                     Attempt::Wait => self.look_at_engine(),
@@ -377,7 +377,7 @@ impl Socket {
             self.at_once(&mut attempt)
         } else {
             when_settled(self, &mut attempt, |attempt| {
-                block_on(Socket::block(turn, self.send_timeout(), Some(&sent)), attempt)
+                block_on(Socket::block(call, self.send_timeout(), Some(&sent)), attempt)
             })
         };
         if sent.get() > 0 {
@@ -387,7 +387,7 @@ impl Socket {
             Ok(()) => Ok(sent.get()),
             Err(_) if sent.get() > 0 => Ok(sent.get()),
             // As with Linux, what is sent right after connect goes out.
-            Err(Errno::EAGAIN) if turn.is_on() && self.wait_for_turn() => self.send_in(turn, source, flags),
+            Err(Errno::EAGAIN) if call.is_on() && self.await_connect() => self.send_in(call, source, flags),
             Err(errno) => Err(errno),
         }
     }
@@ -396,13 +396,13 @@ impl Socket {
     fn let_peer_answer(&self) {
         let has_ended = self.ready.load(Ordering::Relaxed) & stream::RDHUP != 0;
         let sent_by_engine = || {
-            let (mut queue, place) = self.lock_home()?;
-            let (_, stream) = queue.stream(place, self)?;
+            let (mut queue, slot_id) = self.lock_owner_queue()?;
+            let (_, stream) = queue.stream(slot_id, self)?;
             let (flow, directly) = (stream.flow, stream.sends_directly());
             (!directly && queue.flow_info(flow).port == LOCAL).then_some(())
         };
-        if let (true, Some(home)) = (has_ended && sent_by_engine().is_some(), self.home()) {
-            home.session.finish();
+        if let (true, Some(owner_queue)) = (has_ended && sent_by_engine().is_some(), self.owner_queue()) {
+            owner_queue.session.finish();
         }
     }
 
@@ -434,7 +434,7 @@ impl Socket {
                 return;
             }
             // Its port is shown when it has none any more.
-            let _ = self.wait_for_turn();
+            let _ = self.await_connect();
             let had_connection = self.state() != super::state::CLOSED;
             self.with_stream(|io, stream, _| stream.disconnect(io, had_connection));
             if !self.is_moved() {
@@ -475,8 +475,8 @@ impl Socket {
                 Link::Moved => return Err(MOVED),
                 Link::Open if ended => return Err(Errno::ENOTCONN),
                 // Linux: "connecting" is over with it, also for whoever has not asked how that went. Who waits in connect hears it.
-                Link::Open if stream.told == stream::ConnectTold::InProgress => {
-                    stream.told = stream::ConnectTold::Result;
+                Link::Open if stream.connect_answer == stream::ConnectAnswer::InProgress => {
+                    stream.connect_answer = stream::ConnectAnswer::Result;
                 }
                 Link::Open => {}
             }
@@ -498,7 +498,7 @@ impl Socket {
             if has_channel {
                 self.leave_channel();
             }
-            self.homes().for_each(|home| home.session.finish());
+            self.owner_queues().for_each(|owner_queue| owner_queue.session.finish());
         }
         Ok(())
     }
@@ -507,7 +507,7 @@ impl Socket {
 /// Another thread connects the socket: where the peer is on this machine, Linux has its answer before anybody else gets at the socket.
 fn let_connect_answer(socket: &Socket) {
     let connects = socket.with_stream(|_, stream, _| stream.link == Link::Connecting);
-    if let (Some(true), Some(home)) = (connects, socket.home()) {
-        home.session.finish();
+    if let (Some(true), Some(owner_queue)) = (connects, socket.owner_queue()) {
+        owner_queue.session.finish();
     }
 }

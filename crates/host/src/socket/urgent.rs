@@ -40,7 +40,7 @@ impl Urgent {
     }
 
     /// Bytes from the next one to be read to the urgent one.
-    fn ahead(&self, read: u64) -> Option<u64> {
+    fn distance(&self, read: u64) -> Option<u64> {
         self.at?.checked_sub(read)
     }
 
@@ -55,25 +55,25 @@ impl Urgent {
         if self.earlier == Some(read) && unread > 0 {
             return Plan::Skip;
         }
-        match self.ahead(read) {
+        match self.distance(read) {
             Some(0) if !self.inline && unread > 0 => Plan::Skip,
-            Some(ahead) if ahead > 0 && ahead <= unread as u64 => Plan::Before(ahead as usize),
+            Some(distance) if distance > 0 && distance <= unread as u64 => Plan::Before(distance as usize),
             _ => Plan::Free,
         }
     }
 
     /// How far a look may go that begins with a byte that is left out: to the mark, if that is not the byte itself.
     pub fn most_behind(&self, read: u64, unread: usize) -> usize {
-        match self.ahead(read) {
-            Some(ahead) if ahead > 0 && ahead <= unread as u64 => ahead as usize,
+        match self.distance(read) {
+            Some(distance) if distance > 0 && distance <= unread as u64 => distance as usize,
             _ => usize::MAX,
         }
     }
 
     /// What FIONREAD says of `unread` bytes.
     pub fn countable(&self, read: u64, unread: usize) -> usize {
-        let before = match self.ahead(read) {
-            Some(ahead) if !self.inline && ahead < unread as u64 => ahead as usize,
+        let before = match self.distance(read) {
+            Some(distance) if !self.inline && distance < unread as u64 => distance as usize,
             None if self.is_at_mark(read) => 0,
             _ => unread,
         };
@@ -82,17 +82,17 @@ impl Urgent {
 
     /// SIOCATMARK.
     pub fn is_at_mark(&self, read: u64) -> bool {
-        self.ahead(read) == Some(0) || self.taken && self.at.is_some_and(|at| at + 1 == read)
+        self.distance(read) == Some(0) || self.taken && self.at.is_some_and(|at| at + 1 == read)
     }
 
     /// Whether the next byte is the one that MSG_OOB has read.
     pub fn is_taken_next(&self, read: u64, unread: usize) -> bool {
-        self.taken && self.ahead(read) == Some(0) && unread > 0
+        self.taken && self.distance(read) == Some(0) && unread > 0
     }
 
     /// Whether the byte is there and has not been taken: EPOLLPRI.
     pub fn is_here(&self, read: u64, unread: usize) -> bool {
-        !self.taken && self.ahead(read).is_some_and(|ahead| ahead < unread as u64)
+        !self.taken && self.distance(read).is_some_and(|distance| distance < unread as u64)
     }
 
     /// Whether MSG_OOB has something to read or to wait for.
@@ -101,12 +101,12 @@ impl Urgent {
     }
 
     /// Where the byte is among the `unread` ones, if it is there.
-    pub fn place(&self, read: u64, unread: usize) -> Option<usize> {
-        self.ahead(read).filter(|ahead| *ahead < unread as u64).map(|ahead| ahead as usize)
+    pub fn position(&self, read: u64, unread: usize) -> Option<usize> {
+        self.distance(read).filter(|distance| *distance < unread as u64).map(|distance| distance as usize)
     }
 
     /// Where it is, counted from the first byte of all.
-    pub fn place_in_stream(&self) -> Option<u64> {
+    pub fn position_in_stream(&self) -> Option<u64> {
         self.at
     }
 

@@ -3,7 +3,7 @@
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::queue::{Queue, QueueSet};
 use crate::silence::{ANSWER_WITHIN, Silence};
-use crate::socket::{Socket, Turn};
+use crate::socket::{Socket, SocketCall};
 use crate::sys;
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use toe_abi::errno::Errno;
 
 impl Socket {
     pub(super) fn block<'a>(
-        turn: &'a Turn,
+        call: &'a SocketCall,
         timeout: Option<Duration>,
         moved: Option<&'a Cell<usize>>,
     ) -> BlockOn<'a> {
         BlockOn {
-            turn,
+            call,
             deadline: timeout.map(|timeout| sys::now() + timeout),
             silence: None,
             too_late: Errno::EAGAIN,
@@ -30,26 +30,26 @@ impl Socket {
     /// Publishes a command by `start` and waits for its result. Signals do not end the wait.
     pub(super) fn command(
         &'static self,
-        home: &'static QueueSet,
+        owner_queue: &'static QueueSet,
         start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
     ) -> Result<u32, Errno> {
-        self.command_within(ANSWER_WITHIN, home, start)
+        self.command_within(ANSWER_WITHIN, owner_queue, start)
     }
 
     /// The same for so long at most; ETIMEDOUT then, and at once while the engine owes another answer that was given up on.
     pub(super) fn command_within(
         &'static self,
         limit: Duration,
-        home: &'static QueueSet,
+        owner_queue: &'static QueueSet,
         start: &mut dyn FnMut(&mut Queue) -> Option<u32>,
     ) -> Result<u32, Errno> {
-        // The wait parks on the home's interrupt.
-        self.set_home(home);
+        // The wait parks on the owner queue's interrupt.
+        self.set_owner_queue(owner_queue);
         let silence = Silence::within(limit);
         let mut token = None;
         let mut attempt = || {
-            let mut queue = home.lock();
-            if home.is_dead() {
+            let mut queue = owner_queue.lock();
+            if owner_queue.is_dead() {
                 return Err(Errno::ENETDOWN);
             }
             queue.drain();
@@ -63,18 +63,18 @@ impl Socket {
                 Some(result) => result.map(Some),
                 None => {
                     drop(queue);
-                    home.look();
+                    owner_queue.look();
                     Ok(None)
                 }
             }
         };
-        let turn = Turn::begin(self);
+        let call = SocketCall::begin(self);
         let outcome = loop {
             let on = BlockOn {
                 silence: Some(&silence),
                 too_late: Errno::ETIMEDOUT,
                 on_signal: OnSignal::Defer,
-                ..Socket::block(&turn, None, None)
+                ..Socket::block(&call, None, None)
             };
             match block_on(on, &mut attempt) {
                 Err(Errno::EINTR) => {}
@@ -82,15 +82,15 @@ impl Socket {
             }
         };
         if let (Err(_), Some(token)) = (outcome, token) {
-            home.lock().abandon_result(token);
+            owner_queue.lock().abandon_result(token);
         }
         outcome
     }
 
-    /// Waits for the engine's turn if it connects without the engine's answer: as with Linux, what a program finds right after connect
+    /// Waits for the peer's answer if it connects without the engine's answer: as with Linux, what a program finds right after connect
     /// to a listener of this host is a connection, with addresses, that can be written to. Where the peer does not answer at once the
     /// addresses are all that there is. `true`: it has waited.
-    pub(crate) fn wait_for_turn(&'static self) -> bool {
+    pub(crate) fn await_connect(&'static self) -> bool {
         if self.peek_stream(|stream| stream.is_unanswered()) != Some(true) {
             return false;
         }
@@ -99,13 +99,13 @@ impl Socket {
             let waits = self.with_stream(|_, stream, _| stream.is_unanswered());
             Ok((waits != Some(true)).then_some(()))
         };
-        let turn = Turn::begin(self);
+        let call = SocketCall::begin(self);
         loop {
             let on = BlockOn {
                 silence: Some(&silence),
                 on_signal: OnSignal::Defer,
                 // No interrupt tells of it where the peer's answer does not come at once.
-                ..Socket::block(&turn, Some(LOOK_AGAIN), None)
+                ..Socket::block(&call, Some(LOOK_AGAIN), None)
             };
             let outcome: Result<(), Errno> = block_on(on, &mut attempt);
             let info = self.flow_info();

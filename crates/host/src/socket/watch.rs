@@ -5,7 +5,7 @@
 use crate::epoll::EpollSet;
 use crate::own_fds::OwnCopy;
 use crate::queue::QueueSet;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::{Kind, REGISTRY, Socket, Watch, Watcher, stream};
 use crate::waiter::Waiter;
 use std::sync::atomic::Ordering;
@@ -26,20 +26,20 @@ impl Socket {
         }
     }
 
-    pub(crate) fn set_home(&'static self, home: &'static QueueSet) {
-        self.home.store(std::ptr::from_ref(home).cast_mut(), Ordering::Release);
-        self.set_engine(home.session.engine);
+    pub(crate) fn set_owner_queue(&'static self, owner_queue: &'static QueueSet) {
+        self.owner_queue.store(std::ptr::from_ref(owner_queue).cast_mut(), Ordering::Release);
+        self.set_engine(owner_queue.session.engine);
         for watcher in &self.watched_as().watch.lock().sets {
-            watcher.set.add_home(home);
+            watcher.set.add_owner_queue(owner_queue);
         }
     }
 
-    /// It is in `place` of `home` from now on. The caller holds the lock of `home`.
-    pub(crate) fn move_in(&'static self, home: &'static QueueSet, place: Place, kind: Kind) {
+    /// It is in `slot_id` of `owner_queue` from now on. The caller holds the lock of `owner_queue`.
+    pub(crate) fn move_in(&'static self, owner_queue: &'static QueueSet, slot_id: SlotId, kind: Kind) {
         self.copies().begin_session();
-        self.place.store(place.to_bits(), Ordering::Release);
+        self.slot_id.store(slot_id.to_bits(), Ordering::Release);
         self.kind.store(kind as u8, Ordering::Release);
-        self.set_home(home);
+        self.set_owner_queue(owner_queue);
     }
 
     pub(crate) fn set_moved(&self) {
@@ -56,7 +56,7 @@ impl Socket {
         // Only the holder of the queue set's lock writes it, so what has not changed need not be stored.
         if self.ready.load(Ordering::Relaxed) != ready {
             self.ready.store(ready, Ordering::SeqCst);
-            self.tell_head(ready);
+            self.tell_primary(ready);
         }
         self.tell(key);
     }
@@ -72,15 +72,15 @@ impl Socket {
         }
         let watch = self.watch.lock();
         // The lock is held by whoever tells, as a rule.
-        let home = self.home();
+        let owner_queue = self.owner_queue();
         watch.waiters.iter().for_each(|waiter| {
-            QueueSet::kick_by(home, waiter);
+            QueueSet::kick_by(owner_queue, waiter);
         });
         // Of the exclusive registrations the first that wakes somebody ends the round.
         let mut served = false;
         for watcher in watch.sets.iter().filter(|_| key != stream::DRAINED) {
             if !(watcher.exclusive && served) {
-                let woke = watcher.set.notify(watcher.place, key, home);
+                let woke = watcher.set.notify(watcher.slot_id, key, owner_queue);
                 served |= woke && watcher.exclusive;
             }
         }
@@ -98,9 +98,9 @@ impl Socket {
         self.watched.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn remove_watcher(&self, set: &EpollSet, place: Place) {
+    pub(crate) fn remove_watcher(&self, set: &EpollSet, slot_id: SlotId) {
         let mut watch = self.watch.lock();
-        if let Some(at) = watch.sets.iter().position(|w| std::ptr::eq(w.set, set) && w.place == place) {
+        if let Some(at) = watch.sets.iter().position(|w| std::ptr::eq(w.set, set) && w.slot_id == slot_id) {
             watch.sets.remove(at);
             self.watched.fetch_sub(1, Ordering::SeqCst);
         }
@@ -127,8 +127,8 @@ impl Socket {
     }
 
     /// In the child of a fork: whether it knows of a registration.
-    pub(crate) fn is_watched_by(&self, set: &EpollSet, place: Place) -> bool {
-        let is_it = |watcher: &Watcher| std::ptr::eq(watcher.set, set) && watcher.place == place;
+    pub(crate) fn is_watched_by(&self, set: &EpollSet, slot_id: SlotId) -> bool {
+        let is_it = |watcher: &Watcher| std::ptr::eq(watcher.set, set) && watcher.slot_id == slot_id;
         // SAFETY: as in `forget_threads`.
         unsafe { self.watch.peek_in_child() }.is_some_and(|watch| watch.sets.iter().any(is_it))
     }

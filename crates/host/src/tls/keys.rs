@@ -52,8 +52,8 @@ impl Keys {
         self.parameters.write(out)
     }
 
-    pub fn head(&self) -> [u8; super::parameters::HEAD] {
-        self.parameters.head()
+    pub fn version_and_cipher(&self) -> [u8; super::parameters::INFO_LEN] {
+        self.parameters.version_and_cipher()
     }
 
     fn sends_nonce(&self) -> bool {
@@ -94,13 +94,13 @@ impl Keys {
     }
 
     /// What is authenticated beside a record of TLS 1.2.
-    fn beside(&self, kind: u8, plain_len: usize) -> [u8; 13] {
-        let mut beside = [0; 13];
-        beside[..8].copy_from_slice(&self.parameters.sequence.to_be_bytes());
-        beside[8] = kind;
-        beside[9..11].copy_from_slice(&VERSION);
-        beside[11..].copy_from_slice(&(plain_len as u16).to_be_bytes());
-        beside
+    fn additional_data(&self, kind: u8, plain_len: usize) -> [u8; 13] {
+        let mut additional_data = [0; 13];
+        additional_data[..8].copy_from_slice(&self.parameters.sequence.to_be_bytes());
+        additional_data[8] = kind;
+        additional_data[9..11].copy_from_slice(&VERSION);
+        additional_data[11..].copy_from_slice(&(plain_len as u16).to_be_bytes());
+        additional_data
     }
 
     fn advance(&mut self) {
@@ -143,8 +143,8 @@ impl Keys {
         let made = match self.parameters.version {
             Version::Tls13 => self.key.seal_in_place_separate_tag(nonce, Aad::from(header), plain),
             Version::Tls12 => {
-                let beside = Aad::from(self.beside(kind, plain_len));
-                self.key.seal_in_place_separate_tag(nonce, beside, plain)
+                let additional_data = Aad::from(self.additional_data(kind, plain_len));
+                self.key.seal_in_place_separate_tag(nonce, additional_data, plain)
             }
         };
         tag.copy_from_slice(made.map_err(|_| Errno::EMSGSIZE)?.as_ref());
@@ -181,7 +181,7 @@ impl Keys {
             Version::Tls13 => self.key.open_in_place(nonce, Aad::from(header), sealed),
             Version::Tls12 => {
                 let plain_len = sealed.len().checked_sub(TAG).ok_or(EBADMSG)?;
-                self.key.open_in_place(nonce, Aad::from(self.beside(header[0], plain_len)), sealed)
+                self.key.open_in_place(nonce, Aad::from(self.additional_data(header[0], plain_len)), sealed)
             }
         };
         let plain = opened.map_err(|_| EBADMSG)?;

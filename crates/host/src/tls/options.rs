@@ -4,7 +4,7 @@
 use super::incoming::Incoming;
 use super::keys::Keys;
 use super::outgoing::Outgoing;
-use super::parameters::{HEAD, LEN_MAX, Parameters, Version};
+use super::parameters::{INFO_LEN, LEN_MAX, Parameters, Version};
 use super::{TLS_RX, TLS_RX_EXPECT_NO_PAD, TLS_TX, TLS_TX_ZEROCOPY_RO, Tls};
 use crate::errno::ENOENT;
 use crate::queue::QueueIo;
@@ -123,7 +123,7 @@ impl Tls {
     /// The key that a program gives one direction. EBUSY: it has one for good; EINVAL: what Linux refuses, or a version or cipher that is not that of
     /// the other direction or of the key before.
     fn next_keys(&self, value: &[u8], sends: bool) -> Result<Keys, Errno> {
-        if value.len() < HEAD {
+        if value.len() < INFO_LEN {
             return Err(Errno::EINVAL);
         }
         let before = self.keys(sends);
@@ -144,13 +144,13 @@ impl Tls {
             Ok(bytes.len())
         };
         match name {
-            TLS_TX | TLS_RX if out.len() < HEAD => Err(Errno::EINVAL),
+            TLS_TX | TLS_RX if out.len() < INFO_LEN => Err(Errno::EINVAL),
             TLS_TX | TLS_RX => {
                 let keys = self.keys(name == TLS_TX).ok_or(EBUSY)?;
                 let mut info = [0; LEN_MAX];
                 let len = keys.info(&mut info);
                 match out.len() {
-                    HEAD => put(out, &keys.head()),
+                    INFO_LEN => put(out, &keys.version_and_cipher()),
                     room if room == len => put(out, &info[..len]),
                     _ => Err(Errno::EINVAL),
                 }

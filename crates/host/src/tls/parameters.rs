@@ -4,14 +4,14 @@
 use toe_abi::errno::Errno;
 
 /// Bytes that all of them begin with: version and cipher, two bytes each.
-pub const HEAD: usize = 4;
+pub const INFO_LEN: usize = 4;
 const SALT: usize = 4;
 const SEQUENCE: usize = 8;
 /// Of a nonce.
 pub const NONCE: usize = 12;
 const KEY_MAX: usize = 32;
 /// The longest.
-pub const LEN_MAX: usize = HEAD + NONCE + KEY_MAX + SEQUENCE;
+pub const LEN_MAX: usize = INFO_LEN + NONCE + KEY_MAX + SEQUENCE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -61,7 +61,7 @@ impl Cipher {
 
     /// Bytes of its structure.
     pub fn info_len(self) -> usize {
-        HEAD + NONCE + self.key_len() + SEQUENCE
+        INFO_LEN + NONCE + self.key_len() + SEQUENCE
     }
 }
 
@@ -94,8 +94,8 @@ impl Drop for Parameters {
 impl Parameters {
     /// EINVAL: a version or cipher that is not known here, or not the length of its structure, as Linux says.
     pub fn read(bytes: &[u8]) -> Result<Parameters, Errno> {
-        let (head, rest) = bytes.split_at_checked(HEAD).ok_or(Errno::EINVAL)?;
-        let number = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+        let (info, rest) = bytes.split_at_checked(INFO_LEN).ok_or(Errno::EINVAL)?;
+        let number = |at: usize| u16::from_ne_bytes([info[at], info[at + 1]]);
         let version = [Version::Tls12, Version::Tls13].into_iter().find(|known| known.number() == number(0));
         let ciphers = [Cipher::AesGcm128, Cipher::AesGcm256, Cipher::ChaCha20Poly1305];
         let cipher = ciphers.into_iter().find(|known| known.number() == number(2));
@@ -120,7 +120,7 @@ impl Parameters {
     }
 
     /// Version and cipher alone.
-    pub fn head(&self) -> [u8; HEAD] {
+    pub fn version_and_cipher(&self) -> [u8; INFO_LEN] {
         let [a, b] = self.version.number().to_ne_bytes();
         let [c, d] = self.cipher.number().to_ne_bytes();
         [a, b, c, d]
@@ -131,7 +131,7 @@ impl Parameters {
         let salt_len = self.cipher.salt_len();
         let (salt, iv) = self.nonce.split_at(salt_len);
         let mut at = 0;
-        for part in [&self.head()[..], iv, self.key(), salt, &self.sequence.to_be_bytes()] {
+        for part in [&self.version_and_cipher()[..], iv, self.key(), salt, &self.sequence.to_be_bytes()] {
             out[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
@@ -181,7 +181,7 @@ mod tests {
         {
             assert_eq!(Parameters::read(&info(version, cipher, len)).err(), Some(Errno::EINVAL));
         }
-        for len in 0..HEAD {
+        for len in 0..INFO_LEN {
             assert_eq!(Parameters::read(&vec![3; len]).err(), Some(Errno::EINVAL));
         }
     }

@@ -379,7 +379,7 @@ impl Engine {
     pub fn expect_close_kept(&self) {
         assert_eq!(self.open_anchors().len(), 1);
         let (_, command, _) = self.command();
-        assert!(matches!(command, Command::CloseKept { abort: false, .. }), "{command:?}");
+        assert!(matches!(command, Command::CloseRetained { abort: false, .. }), "{command:?}");
     }
 
     /// Starts a connection up to the engine's answer to `Connect`.

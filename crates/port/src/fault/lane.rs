@@ -113,15 +113,15 @@ impl<M: Fragile> Lane<M> {
         if fate.reorder {
             counters.add(PortCounter::FaultReordered, 1);
         }
-        self.place(now, (frame, meta), &fate, fate.reorder, counters, out);
+        self.enqueue(now, (frame, meta), &fate, fate.reorder, counters, out);
         if fate.duplicate {
             counters.add(PortCounter::FaultDuplicated, 1);
-            self.place(now, (frame, meta), &fate, false, counters, out);
+            self.enqueue(now, (frame, meta), &fate, false, counters, out);
         }
     }
 
     /// Lets a frame into the link; it comes out at once or later.
-    fn place(
+    fn enqueue(
         &mut self,
         now: u64,
         (frame, meta): (&[u8], M),

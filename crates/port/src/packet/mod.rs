@@ -4,7 +4,7 @@
 //! The engine uses the interface's own hardware address. The kernel's stack sees the same frames, so the engine must
 //! have IPv4 addresses that the kernel does not have, or the kernel answers too.
 
-mod head;
+mod header_split;
 mod ring;
 mod sys;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
-use self::head::Head;
+use self::header_split::SplitFrame;
 use self::ring::{Next, RxRing};
 use crate::batch::{TxQueue, is_link_gone};
 use crate::error::OpenError;
@@ -120,7 +120,7 @@ impl PacketPort {
     fn receive_from_ring(
         &mut self,
         budget: usize,
-        (by_heads, each): (bool, &mut EachFrame<'_>),
+        (by_split, each): (bool, &mut EachFrame<'_>),
     ) -> io::Result<(usize, usize)> {
         let Some(ring) = &mut self.ring else { return Ok((0, 0)) };
         let good = match ring.next() {
@@ -128,8 +128,8 @@ impl PacketPort {
             Some(Next::Frame(packet)) => deliver(Some(packet), &mut self.counters, each),
             Some(Next::Lost) => deliver(None, &mut self.counters, each),
             Some(Next::Queued(packet, frame_len)) => {
-                if let Some(head) = Head::of(packet, frame_len).filter(|_| by_heads) {
-                    let good = head.deliver(&self.socket, &mut self.receive, &mut self.counters, each)?;
+                if let Some(split) = SplitFrame::of(packet, frame_len).filter(|_| by_split) {
+                    let good = split.deliver(&self.socket, &mut self.receive, &mut self.counters, each)?;
                     ring.release(1);
                     return Ok((1, usize::from(good)));
                 }
@@ -137,23 +137,23 @@ impl PacketPort {
                 let (came, good) = self.receive_batch(wanted, each)?;
                 // Each place has its packet in the queue; should the kernel not give one out, the place is free all the
                 // same.
-                let places = came.max(1);
+                let slots = came.max(1);
                 if let Some(ring) = &mut self.ring {
-                    ring.release(places);
+                    ring.release(slots);
                 }
-                return Ok((places, good));
+                return Ok((slots, good));
             }
         };
         ring.release(1);
         Ok((1, usize::from(good)))
     }
 
-    fn receive_by(&mut self, budget: usize, by_heads: bool, each: &mut EachFrame<'_>) -> io::Result<usize> {
+    fn receive_by(&mut self, budget: usize, by_split: bool, each: &mut EachFrame<'_>) -> io::Result<usize> {
         let (mut tried, mut delivered) = (0, 0);
         while tried < budget {
             let left = budget - tried;
             let (taken, good) = match self.ring {
-                Some(_) => self.receive_from_ring(left, (by_heads, &mut *each))?,
+                Some(_) => self.receive_from_ring(left, (by_split, &mut *each))?,
                 None => self.receive_batch(left, &mut *each)?,
             };
             if taken == 0 {
@@ -226,7 +226,7 @@ impl Port for PacketPort {
         self.receive_by(budget, false, &mut |frame, offload, _| each(frame, offload))
     }
 
-    fn receive_heads(&mut self, budget: usize, each: &mut EachFrame<'_>) -> io::Result<usize> {
+    fn receive_split(&mut self, budget: usize, each: &mut EachFrame<'_>) -> io::Result<usize> {
         self.receive_by(budget, true, each)
     }
 
@@ -301,9 +301,9 @@ impl FrameSink for PacketPort {
         self.queue.commit(offload, &mut self.counters);
     }
 
-    fn gather(&mut self, head: &[u8], tail: &[&[AtomicU8]], offload: TxOffload) -> bool {
+    fn gather(&mut self, headers: &[u8], tail: &[&[AtomicU8]], offload: TxOffload) -> bool {
         // What waits goes first. An error is met again, and told, by the next flush.
         let _ = self.flush();
-        gather::send(self.socket.as_fd(), &self.queue, &mut self.counters, (head, tail), offload)
+        gather::send(self.socket.as_fd(), &self.queue, &mut self.counters, (headers, tail), offload)
     }
 }

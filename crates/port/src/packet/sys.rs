@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicU8;
 use toe_base::limits::FRAME_MAX;
 
 use super::ring::{self, RxRing};
+use crate::alignment;
 use crate::batch::{BATCH_MAX, Packets, Send as SendPackets};
-use crate::place;
 use crate::virtio_net;
 
 // From linux/if_packet.h.
@@ -200,14 +200,18 @@ impl PacketSocket {
     }
 
     /// Receives the next packet: as much of it as `spare` has room for, then the bytes behind that into these places. How long the packet was.
-    pub(super) fn receive_into(&self, spare: &[Cell<u8>], places: Places<'_>) -> io::Result<usize> {
+    pub(super) fn receive_into(
+        &self,
+        spare: &[Cell<u8>],
+        destination: PayloadTarget<'_>,
+    ) -> io::Result<usize> {
         let vector = |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
         let mut vectors = [vector(spare.as_ptr().cast(), spare.len()), EMPTY, EMPTY];
-        match places {
-            Places::Own(cells) => vectors[1] = vector(cells.as_ptr().cast(), cells.len()),
-            Places::Shared(pieces) => {
-                for (place, piece) in vectors[1..].iter_mut().zip(pieces) {
-                    *place = vector(piece.as_ptr().cast(), piece.len());
+        match destination {
+            PayloadTarget::Own(cells) => vectors[1] = vector(cells.as_ptr().cast(), cells.len()),
+            PayloadTarget::Shared(pieces) => {
+                for (slot, piece) in vectors[1..].iter_mut().zip(pieces) {
+                    *slot = vector(piece.as_ptr().cast(), piece.len());
                 }
             }
         }
@@ -233,7 +237,7 @@ impl AsFd for PacketSocket {
 
 /// Where a packet's bytes go.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Places<'a> {
+pub(super) enum PayloadTarget<'a> {
     Own(&'a [Cell<u8>]),
     /// Memory that another process may read and write; two pieces at most.
     Shared(&'a [&'a [AtomicU8]]),
@@ -250,8 +254,8 @@ pub(super) struct Packet<'a> {
 /// Places for received packets, and the lists that describe them to the kernel. The lists are written once.
 #[derive(Debug)]
 pub(super) struct ReceiveBatch {
-    /// `RECEIVE_BATCH` places of `SLOT` bytes, the first of them at `first`; owned, freed in drop.
-    places: NonNull<[u8]>,
+    /// `RECEIVE_BATCH` buffers of `SLOT` bytes, the first of them at `first`; owned, freed in drop.
+    buffers: NonNull<[u8]>,
     first: usize,
     messages: Box<[libc::mmsghdr]>,
     /// Pointed to by `messages` and not touched again. A `Vec`, because a `Box` claims to be the only way to its
@@ -259,26 +263,26 @@ pub(super) struct ReceiveBatch {
     _vectors: Vec<libc::iovec>,
 }
 
-// SAFETY: the raw pointers inside lead only to memory that this value owns (its places and its own boxed lists), so
+// SAFETY: the raw pointers inside lead only to memory that this value owns (its buffers and its own boxed lists), so
 // moving it to another thread moves all of it.
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
     pub(super) fn new() -> ReceiveBatch {
         // Zeroed memory of this size comes from the kernel page by page when it is first written.
-        let places = vec![0u8; RECEIVE_BATCH * SLOT + place::SLACK].into_boxed_slice();
-        let first = place::first(&places);
-        let places = Box::into_raw(places);
+        let buffers = vec![0u8; RECEIVE_BATCH * SLOT + alignment::SLACK].into_boxed_slice();
+        let first = alignment::first(&buffers);
+        let buffers = Box::into_raw(buffers);
         // SAFETY: a Box's pointer is never null.
-        let places = unsafe { NonNull::new_unchecked(places) };
+        let buffers = unsafe { NonNull::new_unchecked(buffers) };
         let mut vectors: Vec<libc::iovec> = (0..RECEIVE_BATCH)
             .map(|n| libc::iovec {
-                iov_base: places.as_ptr().cast::<u8>().wrapping_add(first + n * SLOT).cast(),
+                iov_base: buffers.as_ptr().cast::<u8>().wrapping_add(first + n * SLOT).cast(),
                 iov_len: SLOT,
             })
             .collect();
         let messages = messages_over(&mut vectors);
-        ReceiveBatch { places, first, messages, _vectors: vectors }
+        ReceiveBatch { buffers, first, messages, _vectors: vectors }
     }
 
     /// Receives up to `wanted` packets; returns how many came, at least one.
@@ -286,7 +290,7 @@ impl ReceiveBatch {
         let wanted = wanted.min(self.messages.len());
         let fd = socket.fd.as_raw_fd();
         // SAFETY: `messages` holds at least `wanted` entries. Each names one iovec in `_vectors`, and that one a
-        // place of SLOT bytes in `places`; both live as long as `self`, and no reference to a place exists while
+        // place of SLOT bytes in `buffers`; both live as long as `self`, and no reference to a place exists while
         // `self` is borrowed exclusively. No entry asks for a name or control data.
         let result = unsafe {
             libc::recvmmsg(
@@ -301,28 +305,28 @@ impl ReceiveBatch {
     }
 
     /// A frame of this length of which only the head is there, and a place for bytes that nobody wants, in which packets fit.
-    pub(super) fn head(&mut self, head: &[u8], frame_len: usize) -> (&[u8], &[Cell<u8>]) {
-        let frame_len = frame_len.clamp(head.len(), FRAME_MAX);
-        let place = |n: usize| self.places.as_ptr().cast::<u8>().wrapping_add(self.first + n * SLOT);
-        // SAFETY: needed because the kernel writes to these places by way of pointers. Both lie in `places`, are no longer than a
+    pub(super) fn split(&mut self, headers: &[u8], frame_len: usize) -> (&[u8], &[Cell<u8>]) {
+        let frame_len = frame_len.clamp(headers.len(), FRAME_MAX);
+        let slot = |n: usize| self.buffers.as_ptr().cast::<u8>().wrapping_add(self.first + n * SLOT);
+        // SAFETY: needed because the kernel writes to these buffers by way of pointers. Both lie in `buffers`, are no longer than a
         // place, initialised (zeroed at first), apart from each other, and of nobody else's while `self` is borrowed exclusively.
         let (frame, spare) = unsafe {
             (
-                slice::from_raw_parts_mut(place(0), frame_len),
-                slice::from_raw_parts(place(1).cast::<Cell<u8>>().cast_const(), SLOT),
+                slice::from_raw_parts_mut(slot(0), frame_len),
+                slice::from_raw_parts(slot(1).cast::<Cell<u8>>().cast_const(), SLOT),
             )
         };
-        frame[..head.len()].copy_from_slice(head);
+        frame[..headers.len()].copy_from_slice(headers);
         (frame, spare)
     }
 
     /// The first `count` packets of the last fill.
     pub(super) fn packets(&self, count: usize) -> impl Iterator<Item = Packet<'_>> {
-        let first = self.places.as_ptr().cast::<u8>().cast_const();
+        let first = self.buffers.as_ptr().cast::<u8>().cast_const();
         self.messages.iter().take(count).enumerate().map(move |(n, message)| {
             let len = (message.msg_len as usize).min(SLOT);
             // SAFETY: place `n` is below RECEIVE_BATCH, for `messages` is that long, so its `len` <= SLOT bytes, from
-            // `self.first` <= SLACK on, are inside `places`; they are initialised (zeroed at first) and nothing writes them while `self` is
+            // `self.first` <= SLACK on, are inside `buffers`; they are initialised (zeroed at first) and nothing writes them while `self` is
             // borrowed.
             let bytes = unsafe { slice::from_raw_parts(first.add(self.first + n * SLOT), len) };
             Packet { bytes, truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 }
@@ -332,8 +336,8 @@ impl ReceiveBatch {
 
 impl Drop for ReceiveBatch {
     fn drop(&mut self) {
-        // SAFETY: `places` came from Box::into_raw in `new` and is freed only here.
-        drop(unsafe { Box::from_raw(self.places.as_ptr()) });
+        // SAFETY: `buffers` came from Box::into_raw in `new` and is freed only here.
+        drop(unsafe { Box::from_raw(self.buffers.as_ptr()) });
     }
 }
 

@@ -18,11 +18,11 @@ use std::time::Duration;
 use toe_base::limits::{FRAME_MAX, SEGMENT_PAYLOAD_MAX};
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
+use crate::alignment;
 use crate::batch::{TxQueue, is_link_gone};
 use crate::error::OpenError;
 use crate::gather;
 use crate::netdev::{CARRIER_WAIT, NetDevices};
-use crate::place;
 use crate::port::{Port, PortCounter, PortCounters};
 use crate::spec::Driver;
 use crate::virtio_net;
@@ -50,7 +50,7 @@ pub(crate) struct TapPort {
     groups: bool,
     buffer: Box<[u8]>,
     /// Where in it packets go.
-    place: Range<usize>,
+    range: Range<usize>,
     queue: TxQueue,
     counters: PortCounters,
 }
@@ -89,8 +89,8 @@ impl TapPort {
             let _ = device.receive_only(&[mac, MacAddr::BROADCAST], false);
         }
         devices.bring_up(interface, wait).map_err(failed("bringing the interface up"))?;
-        let buffer = vec![0; BUFFER_LEN + place::SLACK].into_boxed_slice();
-        let first = place::first(&buffer);
+        let buffer = vec![0; BUFFER_LEN + alignment::SLACK].into_boxed_slice();
+        let first = alignment::first(&buffer);
         Ok(TapPort {
             name: interface.to_owned(),
             purpose,
@@ -98,7 +98,7 @@ impl TapPort {
             mtu,
             device,
             groups: false,
-            place: first..first + BUFFER_LEN,
+            range: first..first + BUFFER_LEN,
             buffer,
             queue: TxQueue::new(),
             counters: PortCounters::default(),
@@ -151,7 +151,7 @@ impl Port for TapPort {
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
         let mut delivered = 0;
         for _ in 0..budget {
-            let len = match self.device.read(&mut self.buffer[self.place.clone()]) {
+            let len = match self.device.read(&mut self.buffer[self.range.clone()]) {
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -166,7 +166,7 @@ impl Port for TapPort {
                 self.counters.add(PortCounter::RxTruncated, 1);
                 continue;
             }
-            let offload = self.buffer[self.place.start..][..len]
+            let offload = self.buffer[self.range.start..][..len]
                 .split_first_chunk::<{ virtio_net::HEADER_LEN }>()
                 .and_then(|(header, frame)| Some((frame, virtio_net::decode(header, frame.len()).ok()?)));
             let Some((frame, offload)) = offload else {
@@ -226,10 +226,10 @@ impl FrameSink for TapPort {
         self.queue.commit(offload, &mut self.counters);
     }
 
-    fn gather(&mut self, head: &[u8], tail: &[&[AtomicU8]], offload: TxOffload) -> bool {
+    fn gather(&mut self, headers: &[u8], tail: &[&[AtomicU8]], offload: TxOffload) -> bool {
         // What waits goes first. An error is met again, and told, by the next flush.
         let _ = self.flush();
-        gather::send(self.device.as_fd(), &self.queue, &mut self.counters, (head, tail), offload)
+        gather::send(self.device.as_fd(), &self.queue, &mut self.counters, (headers, tail), offload)
     }
 }
 

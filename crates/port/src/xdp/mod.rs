@@ -44,7 +44,7 @@ pub(crate) struct XdpPort {
     /// All of them, to wait on.
     epoll: OwnedFd,
     /// The queue that was looked at first in the last look.
-    turn: usize,
+    first_queue: usize,
     empty_looks: u32,
     counters: PortCounters,
     /// What the kernel had no room for at sockets that are closed by now.
@@ -64,7 +64,7 @@ impl XdpPort {
             steering: XdpSteering::new(maps),
             sockets: link.sockets,
             epoll: link.epoll,
-            turn: 0,
+            first_queue: 0,
             empty_looks: 0,
             counters: PortCounters::default(),
             dropped_before: Cell::new(0),
@@ -182,9 +182,9 @@ impl Port for XdpPort {
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(&[u8], RxOffload)) -> io::Result<usize> {
         let (mut delivered, counters) = (0, &mut self.counters);
         // Another one first each time: a busy queue must not take all of every budget.
-        let turn = (self.turn + 1).checked_rem(self.sockets.len()).unwrap_or(0);
-        self.turn = turn;
-        let (before, from) = self.sockets.split_at_mut(turn);
+        let first_queue = (self.first_queue + 1).checked_rem(self.sockets.len()).unwrap_or(0);
+        self.first_queue = first_queue;
+        let (before, from) = self.sockets.split_at_mut(first_queue);
         for socket in from.iter_mut().chain(before) {
             delivered += socket.receive(budget - delivered, &mut |frame| {
                 counters.received(frame.len());

@@ -138,9 +138,9 @@ impl<T: Entry> Shared<T> {
     }
 
     fn entry(&self, index: u32) -> *mut T {
-        let place = (index & (self.size - 1)) as usize;
+        let slot = (index & (self.size - 1)) as usize;
         // SAFETY: needed to find the entry; the place is below the ring's size, so it lies in the mapping.
-        unsafe { self.memory.at.as_ptr().add(self.offsets.desc as usize).cast::<T>().add(place) }
+        unsafe { self.memory.at.as_ptr().add(self.offsets.desc as usize).cast::<T>().add(slot) }
     }
 }
 

@@ -57,8 +57,12 @@ impl<M: Words> LaneSender<M> {
     }
 
     /// While the lane is returning it: a record that nobody has claimed goes by the kernel.
-    pub fn void(&mut self, place: u64, len: u32) {
-        self.lane.memory.store_u64(self.lane.record_at(place), header(len, false) | VOID, Ordering::Relaxed);
+    pub fn void(&mut self, position: u64, len: u32) {
+        self.lane.memory.store_u64(
+            self.lane.record_at(position),
+            header(len, false) | VOID,
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -71,8 +75,8 @@ impl<M: Words> LaneReceiver<M> {
                 return Err(NotEmpty);
             }
             let is_returning = self.word.is_returning();
-            let is_told = !alone && self.word.is_diverted() && !self.word.is_asleep() && !is_returning;
-            if is_told || self.is_closed() {
+            let is_notified = !alone && self.word.is_diverted() && !self.word.is_asleep() && !is_returning;
+            if is_notified || self.is_closed() {
                 return Ok(());
             }
             if is_returning || self.word.is_ringing() && !self.woken {

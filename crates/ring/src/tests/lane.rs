@@ -15,9 +15,9 @@ fn lane() -> (LaneMemory, LaneSender, LaneReceiver) {
 
 fn put(sender: &mut LaneSender, bytes: &[u8]) -> Offer {
     let offer = sender.offer(bytes.len() as u32);
-    if let Offer::Lane { place } = offer {
+    if let Offer::Lane { position } = offer {
         let mut rest = bytes;
-        for (offset, len) in sender.lane().pieces(place, bytes.len() as u32) {
+        for (offset, len) in sender.lane().pieces(position, bytes.len() as u32) {
             let (piece, behind) = rest.split_at(len);
             sender.lane().region().write(offset, piece).unwrap();
             rest = behind;
@@ -30,7 +30,7 @@ fn put(sender: &mut LaneSender, bytes: &[u8]) -> Offer {
 fn bytes_of(receiver: &LaneReceiver, record: Record) -> Vec<u8> {
     let mut bytes = vec![0; record.len as usize];
     let mut done = 0;
-    for (offset, len) in receiver.lane().pieces(record.place, record.len) {
+    for (offset, len) in receiver.lane().pieces(record.position, record.len) {
         receiver.lane().region().read(offset, &mut bytes[done..done + len]).unwrap();
         done += len;
     }
@@ -49,7 +49,7 @@ fn a_new_lane_is_diverted_until_its_receiver_looks() {
     let (_, mut sender, mut receiver) = lane();
     assert_eq!(sender.offer(1), Offer::Kernel);
     receiver.open();
-    assert!(matches!(put(&mut sender, b"one"), Offer::Lane { place: 0 }));
+    assert!(matches!(put(&mut sender, b"one"), Offer::Lane { position: 0 }));
     assert!(receiver.is_fresh() && !receiver.is_empty());
     assert_eq!(receiver.divert(), Err(NotEmpty));
     receiver.confirm();
@@ -183,7 +183,7 @@ fn who_was_woken_finds_what_follows_and_claims_it() {
     assert_eq!(receiver.sleep(true), Ok(()));
     assert_eq!(put(&mut sender, b"one"), Offer::Kernel);
     assert!(sender.begin_ring(false));
-    assert!(matches!(put(&mut sender, b"two"), Offer::Lane { place: 0 }));
+    assert!(matches!(put(&mut sender, b"two"), Offer::Lane { position: 0 }));
     assert!(receiver.is_empty() && receiver.came() == 0, "not before what wakes it");
     receiver.open();
     assert!(receiver.is_diverted(), "nor is it opened");
@@ -237,12 +237,12 @@ fn what_nobody_has_claimed_is_passed_over_when_it_went_by_the_kernel() {
         put(&mut sender, bytes);
     }
     sender.end_ring();
-    for (place, len) in [(0, 3), (16, 5)] {
+    for (position, len) in [(0, 3), (16, 5)] {
         assert!(!receiver.is_empty() && sender.begin_ring(true));
         // Also to who was woken.
         receiver.wakes();
         assert!(!receiver.claim(true) && receiver.is_empty(), "it is on its way");
-        sender.void(place, len);
+        sender.void(position, len);
         sender.end_ring();
     }
     assert!(receiver.claim(true));
@@ -254,8 +254,8 @@ fn what_nobody_has_claimed_is_passed_over_when_it_went_by_the_kernel() {
 fn records_that_are_all_void_end_somewhere() {
     let (_, mut sender, mut receiver) = lane();
     receiver.open();
-    while let Offer::Lane { place } = put(&mut sender, b"") {
-        sender.void(place, 0);
+    while let Offer::Lane { position } = put(&mut sender, b"") {
+        sender.void(position, 0);
     }
     assert_eq!((receiver.is_empty(), receiver.first(), receiver.is_empty()), (false, None, true));
 }

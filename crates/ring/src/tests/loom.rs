@@ -164,14 +164,14 @@ fn loom_ring_orders_entries_and_blocks_over_a_wrap() {
                     while producer.room(1) == 0 {
                         thread::yield_now();
                     }
-                    blocks.write(producer.next_place(), n * 10);
+                    blocks.write(producer.next_slot(), n * 10);
                     producer.push(entry(n)).unwrap();
                 }
             }
         });
         for n in 1..=COUNT {
             let (got, place) = loop {
-                match consumer.pop_with_place() {
+                match consumer.pop_with_slot() {
                     Some(found) => break found,
                     None => thread::yield_now(),
                 }

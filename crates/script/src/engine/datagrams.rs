@@ -6,7 +6,7 @@ use crate::datagram::{DatagramStack, PORTS};
 use crate::packet::FAR_ADDR;
 use crate::stack::StackError;
 use toe_abi::attach::Use;
-use toe_abi::lane::RecordHead;
+use toe_abi::lane::DatagramHeader;
 use toe_base::{Addr, DatagramId, Endpoint, NetNs};
 use toe_engine::NetworkChange;
 use toe_engine::udp::Presented;
@@ -58,7 +58,7 @@ impl DatagramStack for EngineStack {
     fn reply(&mut self, bytes: &[u8]) -> Result<(), StackError> {
         let id = self.socket()?;
         let peer = Endpoint { addr: Addr::v4(FAR_ADDR), port: FAR_PORT };
-        let head = RecordHead { peer: peer.into(), ..RecordHead::default() };
+        let head = DatagramHeader { peer: peer.into(), ..DatagramHeader::default() };
         let (_, incoming) = self.engine.handle_datagrams(self.now, id, &head, bytes);
         self.memory.take(self.now, &mut self.engine, incoming);
         self.settle()

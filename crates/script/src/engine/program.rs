@@ -30,7 +30,7 @@ struct Socket {
     connected: Option<Errno>,
     error: Errno,
     /// How many soft errors had been noted when SO_ERROR last told one.
-    noted_errors_told: u8,
+    noted_errors_reported: u8,
     is_eof: bool,
     is_reset: bool,
     is_shut: bool,
@@ -132,9 +132,9 @@ impl Program {
                     socket.arrived += u64::from(data.len);
                 }
             }
-            Completion::Urgent { flow, ahead } => {
+            Completion::Urgent { flow, distance } => {
                 if let Some(socket) = self.socket_of(flow) {
-                    socket.urgent = Some(socket.arrived + u64::from(ahead));
+                    socket.urgent = Some(socket.arrived + u64::from(distance));
                 }
             }
             Completion::PeerClosed { flow } => {
@@ -206,10 +206,10 @@ impl Program {
     fn take_error(&mut self, cx: &mut Cx<'_>, at: usize) -> Errno {
         let socket = &mut self.sockets[at];
         let info = socket.flow.and_then(|flow| cx.memory.info(self.session, flow));
-        let noted = info.filter(|info| !socket.is_reset && info.soft_errors != socket.noted_errors_told);
+        let noted = info.filter(|info| !socket.is_reset && info.soft_errors != socket.noted_errors_reported);
         match (core::mem::take(&mut socket.error), noted) {
             (Errno::OK, Some(info)) if info.soft_error != 0 => {
-                socket.noted_errors_told = info.soft_errors;
+                socket.noted_errors_reported = info.soft_errors;
                 Errno(info.soft_error.into())
             }
             (error, _) => error,

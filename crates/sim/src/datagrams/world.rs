@@ -16,7 +16,7 @@ use crate::tally::{Tallies, Tally};
 pub(super) use ends::End;
 use std::collections::{BTreeMap, VecDeque};
 use toe_abi::attach::Use;
-use toe_abi::lane::RecordHead;
+use toe_abi::lane::DatagramHeader;
 use toe_abi::region::RegionLayout;
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, SessionId};
 use toe_engine::kit::FakeHosts;
@@ -313,12 +313,12 @@ impl World {
         }
         let parts = (0..segments).map(|_| self.checker.sends(from, to, len, must_come));
         let bytes = parts.collect::<Vec<_>>().concat();
-        let head = RecordHead {
+        let head = DatagramHeader {
             peer: to.into(),
             segment: if segments > 1 { len as u16 } else { 0 },
             hop_limit: self.random.below(256) as u8,
             traffic_class: self.random.below(256) as u8,
-            ..RecordHead::default()
+            ..DatagramHeader::default()
         };
         self.tallies.add_many(Tally::Datagrams, u64::from(segments));
         self.give(node, socket.id, &head, &bytes);
@@ -338,7 +338,7 @@ impl World {
             Endpoint { addr, port: random.pick(&[0, FIRST_PORT, FIRST_PORT + 1, 9]) }
         };
         let (peer, own) = (endpoint(random), endpoint(random));
-        let mut head = RecordHead {
+        let mut head = DatagramHeader {
             peer: peer.into(),
             own: if random.one_in(2) { own.into() } else { Default::default() },
             segment: random.pick(&[0, 0, 1, 8, 100, u16::MAX]),
@@ -368,7 +368,7 @@ impl World {
     }
 
     /// A record comes to the engine.
-    fn give(&mut self, at: usize, id: DatagramId, head: &RecordHead, bytes: &[u8]) {
+    fn give(&mut self, at: usize, id: DatagramId, head: &DatagramHeader, bytes: &[u8]) {
         let (clock, is_room) = (self.clock(), self.nodes[at].engine.takes_datagrams());
         if !is_room {
             return;

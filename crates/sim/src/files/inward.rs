@@ -25,7 +25,7 @@ pub(super) struct Call<'a> {
 impl Call<'_> {
     /// Makes the call; what it returned, if all is as it must be.
     pub(super) fn run(mut self) -> Result<Result<usize, Stopped>, String> {
-        self.line.was_told = None;
+        self.line.was_reported = None;
         let chunk = 100 + self.random.any_size(256 << 10) as usize;
         let (began, old) = (self.at.map_or(self.sink.stands, |at| at as usize), self.sink.bytes.clone());
         let call = Inward::new(self.at, self.length, chunk, self.waits);
@@ -98,7 +98,7 @@ impl Call<'_> {
                 Ok(bytes) => bytes,
                 Err(errno) if taken == 0 => break Err(errno),
                 Err(errno) => {
-                    if self.line.was_told == Some(errno) {
+                    if self.line.was_reported == Some(errno) {
                         self.line.tell_next(errno);
                     }
                     break Ok(taken);
@@ -130,7 +130,7 @@ impl Call<'_> {
         if let Some(n) = self.line.came.iter().zip(expected).position(|(came, expected)| *came != expected) {
             return Err(format!("after {done} bytes the stream goes on with another one, {n} bytes later"));
         }
-        let told = self.line.was_told;
+        let told = self.line.was_reported;
         if told.is_some_and(|told| outcome.is_ok() || outcome.is_err_and(|stopped| stopped.errno != told)) {
             return Err(format!("the connection's error was told to a call that says {outcome:?}"));
         }

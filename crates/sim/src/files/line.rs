@@ -29,7 +29,7 @@ pub(super) struct Line {
     error: Option<Errno>,
     is_dead: bool,
     /// The error was told to a call.
-    pub(super) was_told: Option<Errno>,
+    pub(super) was_reported: Option<Errno>,
     calm: bool,
 }
 
@@ -44,7 +44,7 @@ impl Line {
             is_direct: random.one_in(2),
             error: None,
             is_dead: false,
-            was_told: None,
+            was_reported: None,
             calm: random.one_in(3),
         }
     }
@@ -84,7 +84,7 @@ impl Line {
             return None;
         }
         if let Some(errno) = self.error.take() {
-            self.was_told = Some(errno);
+            self.was_reported = Some(errno);
             return Some(errno);
         }
         Some(Errno::EPIPE)
@@ -96,7 +96,7 @@ impl Line {
 
     /// The next call is told.
     pub(super) fn tell_next(&mut self, errno: Errno) {
-        (self.error, self.was_told) = (Some(errno), None);
+        (self.error, self.was_reported) = (Some(errno), None);
     }
 
     /// Nothing will come any more.
@@ -133,7 +133,7 @@ impl Line {
                 Err(errno) if got.is_empty() => Err(errno),
                 Err(errno) => {
                     // Not told to this call, which has bytes.
-                    if self.was_told == Some(errno) {
+                    if self.was_reported == Some(errno) {
                         self.tell_next(errno);
                     }
                     Ok(got)

@@ -26,7 +26,7 @@ pub(super) struct Call<'a> {
 /// What happened in it.
 #[derive(Debug, Default)]
 struct Seen {
-    ahead: Vec<u8>,
+    readahead: Vec<u8>,
     steps: u32,
     is_cancelled: bool,
     /// It was not to wait, a signal came, the time was over, or the connection is gone.
@@ -40,10 +40,10 @@ impl Call<'_> {
     /// Makes the call; what it returned, if all is as it must be.
     pub(super) fn run(mut self) -> Result<Result<usize, Errno>, String> {
         self.disk.begin();
-        self.line.was_told = None;
+        self.line.was_reported = None;
         let (before, had_room) = (self.line.went.len(), self.line.room > 0);
-        let ahead_max = 100 + self.random.any_size(128 << 10) as usize;
-        let mut call = Outward::new(self.position, self.length, ahead_max, had_room, self.more);
+        let readahead_max = 100 + self.random.any_size(128 << 10) as usize;
+        let mut call = Outward::new(self.position, self.length, readahead_max, had_room, self.more);
         let mut seen = Seen::default();
         let outcome = loop {
             seen.steps += 1;
@@ -53,7 +53,7 @@ impl Call<'_> {
             self.disk.change(self.random);
             match call.step() {
                 step::Outward::Look { .. } => call.looked(Ok(self.disk.look())),
-                step::Outward::ReadAhead { position, most } => {
+                step::Outward::Readahead { position, most } => {
                     self.check_place(&call, position, most)?;
                     self.refill(&mut call, &mut seen);
                 }
@@ -98,24 +98,24 @@ impl Call<'_> {
         if seen.is_cancelled {
             return call.cancel();
         }
-        let outcome = self.disk.read(call.position(), call.wanted_ahead(), self.random);
+        let outcome = self.disk.read(call.position(), call.wanted_readahead(), self.random);
         if !call.by_blocks() && outcome == Err(Errno::EINVAL) {
             call.goes_by_blocks();
         }
-        call.read_ahead(outcome.map(|bytes| {
-            seen.ahead = bytes;
-            seen.ahead.len()
+        call.on_readahead(outcome.map(|bytes| {
+            seen.readahead = bytes;
+            seen.readahead.len()
         }));
     }
 
     /// Puts up to `max` bytes at the end of what went.
     fn put(&mut self, call: &mut Outward, seen: &mut Seen, max: usize) -> usize {
-        let ahead = call.ahead().min(max);
-        if ahead > 0 {
-            let from = seen.ahead.len() - call.ahead();
-            self.line.went.extend_from_slice(&seen.ahead[from..from + ahead]);
-            call.put_ahead(ahead);
-            return ahead;
+        let readahead = call.readahead().min(max);
+        if readahead > 0 {
+            let from = seen.readahead.len() - call.readahead();
+            self.line.went.extend_from_slice(&seen.readahead[from..from + readahead]);
+            call.put_readahead(readahead);
+            return readahead;
         }
         if seen.is_cancelled {
             call.cancel();
@@ -175,7 +175,7 @@ impl Call<'_> {
         while call.left() > 0 && self.line.room > 0 {
             let most = 1 + self.random.any_size(300_000) as usize;
             let piece = call.left().min(self.line.room).min(most.max(self.random.pick(&[1, 1 << 16])));
-            let (before, is_certain) = (self.line.went.len(), call.ahead() >= piece);
+            let (before, is_certain) = (self.line.went.len(), call.readahead() >= piece);
             let put = if is_certain { piece } else { self.put(call, seen, piece) };
             if put == 0 {
                 break;
@@ -209,7 +209,7 @@ impl Call<'_> {
         if let Some(n) = (0..went.len()).find(|n| !self.disk.had(from + n, went[*n])) {
             return Err(format!("the byte at {} was never in the file", from + n));
         }
-        if self.line.was_told.is_some_and(|errno| outcome != Err(errno)) {
+        if self.line.was_reported.is_some_and(|errno| outcome != Err(errno)) {
             return Err(format!("the connection's error was told to a call that says {outcome:?}"));
         }
         let is_free = !seen.was_stopped && !seen.is_cancelled;

@@ -7,7 +7,7 @@ use super::{inward, outward};
 use crate::random::{Draws, Random};
 use crate::tally::{Tallies, Tally};
 use toe_abi::errno::Errno;
-use toe_transfer::{Beside, Next, Stopped};
+use toe_transfer::{Asynchronous, Next, Stopped};
 
 /// Deliberate mistakes, each of which some check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl World {
             let position = u64::from(self.random.any_size(LEN_MAX as u32 / 4));
             let length = some_size(&mut self.random, 2 * LEN_MAX);
             if self.random.one_in(3) {
-                self.beside(
+                self.asynchronous(
                     |world, done, most| {
                         let outcome =
                             world.send_once(&mut disk, &mut line, (position + done as u64, most), true)?;
@@ -91,9 +91,9 @@ impl World {
         disk: &mut Disk,
         line: &mut Line,
         (position, length): (u64, usize),
-        beside: bool,
+        asynchronous: bool,
     ) -> Result<Result<usize, Errno>, String> {
-        let (waits, more) = (!beside && !self.random.one_in(3), !beside && self.random.one_in(4));
+        let (waits, more) = (!asynchronous && !self.random.one_in(3), !asynchronous && self.random.one_in(4));
         line.is_direct = line.is_direct || self.random.one_in(2);
         let mistake = self.mistake;
         let random = &mut self.random;
@@ -106,7 +106,7 @@ impl World {
             length,
             waits,
             more,
-            may_be_cancelled: beside,
+            may_be_cancelled: asynchronous,
         };
         let outcome = call.run()?;
         self.tallies.add(Tally::FileCalls);
@@ -126,7 +126,7 @@ impl World {
                 (sink.is_file() && !self.random.one_in(3)).then(|| u64::from(self.random.any_size(100_000)));
             let length = some_size(&mut self.random, LEN_MAX);
             if self.random.one_in(3) {
-                self.beside(
+                self.asynchronous(
                     |world, done, most| {
                         let at = place.map(|at| at + done as u64);
                         let outcome =
@@ -166,12 +166,12 @@ impl World {
     }
 
     /// A transfer in parts that do not wait; what it comes to is what its parts came to.
-    fn beside(
+    fn asynchronous(
         &mut self,
         mut part: impl FnMut(&mut World, usize, usize) -> Result<Result<usize, Stopped>, String>,
         length: usize,
     ) -> Result<(), String> {
-        let mut call = Beside::new(length, 1 + self.random.any_size(500_000) as usize);
+        let mut call = Asynchronous::new(length, 1 + self.random.any_size(500_000) as usize);
         let (mut moved, mut cancelled, mut last) = (0, false, Ok(0));
         for _ in 0..PARTS_MAX {
             cancelled = cancelled || self.random.one_in(100);

@@ -4,7 +4,7 @@
 use super::Bytes;
 use toe::channel::Channel;
 use toe::send_memory::SendMemory;
-use toe::slots::Place;
+use toe::slots::SlotId;
 use toe::socket::direct::Direct;
 use toe_abi::channel::{ALL_READ, CHANNEL_ENTRIES, ChannelEntry, ChannelLayout, DATA_LEN, Side, SlotLine};
 use toe_abi::entry::RawEntry;
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     let wake = std::fs::File::open("/dev/null").expect("/dev/null");
     let end = ChannelEnd::new(memory.clone(), side, wake.into()).expect("a channel's memory");
     let channel = Channel::over(ChannelId(1), end, -1, Cred::default());
-    let place = Place::from_bits(1);
+    let place = SlotId::from_bits(1);
     let direct = Direct::new(&channel, SLOT, GENERATION, place, &SendMemory::default());
     let mut host = Host { channel, direct, by_engine: 0, is_broken: false };
     let region = memory.region();
@@ -110,7 +110,7 @@ impl Host {
                     }
                     let begin = ChannelLayout::data(other);
                     assert!(data.offset >= begin && data.offset + u64::from(data.len) <= begin + DATA_LEN);
-                    let ahead = self.direct.bytes_ahead(self.by_engine);
+                    let ahead = self.direct.early_bytes(self.by_engine);
                     assert!(self.direct.is_holding() || ahead == 0, "nothing waits, and {ahead} bytes do");
                     if let Some(data) = self.direct.on_data(data, self.by_engine) {
                         self.read(memory, data);

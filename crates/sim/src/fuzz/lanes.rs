@@ -5,7 +5,7 @@ use super::{Bytes, ENGINE, play};
 use crate::tally::Tallies;
 use crate::world::World;
 use toe_abi::attach::Use;
-use toe_abi::lane::{LaneLayout, RECORD_MAX, RING_LEN_MIN, RecordHead, record_len};
+use toe_abi::lane::{DatagramHeader, LaneLayout, RECORD_MAX, RING_LEN_MIN, record_len};
 use toe_base::{Endpoint, NetNs};
 use toe_engine::udp::Presented;
 use toe_ring::lane::Offer;
@@ -42,13 +42,13 @@ fn ends(bytes: &mut Bytes<'_>) {
             0 => harm(&lane, LaneLayout::WORD, bytes),
             1 => harm(&lane, LaneLayout::HEAD, bytes),
             2 => {
-                let place = u64::from(bytes.u16()) << 3 & u64::from(RING_LEN_MIN - 1);
-                harm(&lane, LaneLayout::RING + place, bytes);
+                let position = u64::from(bytes.u16()) << 3 & u64::from(RING_LEN_MIN - 1);
+                harm(&lane, LaneLayout::RING + position, bytes);
             }
             3 | 4 => {
                 if let Some(record) = receiver.first() {
                     assert!(record.len <= RECORD_MAX, "{record:?}");
-                    lane.read(record.place, 0, &mut text[..record.len as usize]);
+                    lane.read(record.position, 0, &mut text[..record.len as usize]);
                     if what & 16 != 0 {
                         receiver.take(record);
                     }
@@ -84,13 +84,13 @@ fn harm(lane: &LaneMemory, offset: u64, bytes: &mut Bytes<'_>) {
 
 fn offer(sender: &mut LaneSender, what: u8, len: u16, text: &[u8]) {
     let len = u32::from(len).min(RECORD_MAX);
-    if let Offer::Lane { place } = sender.offer(len) {
+    if let Offer::Lane { position } = sender.offer(len) {
         assert!(record_len(len) <= sender.lane().ring_len());
-        sender.lane().write(place, 0, &text[..len as usize]);
+        sender.lane().write(position, 0, &text[..len as usize]);
         if what & 16 != 0 {
             sender.publish(len);
         } else {
-            sender.publish_as(len, len >= RecordHead::LEN);
+            sender.publish_as(len, len >= DatagramHeader::LEN);
         }
     }
 }
@@ -119,8 +119,8 @@ fn give_heads(world: &mut World, bytes: &mut Bytes<'_>) {
             return;
         }
         let len = usize::from(bytes.u16());
-        let head = bytes.array::<{ RecordHead::LEN as usize }>();
-        let head = RecordHead::read_from_bytes(&head).expect("of its length");
+        let head = bytes.array::<{ DatagramHeader::LEN as usize }>();
+        let head = DatagramHeader::read_from_bytes(&head).expect("of its length");
         let clock = node.clock(world.now_us);
         if node.engine.takes_datagrams() {
             let (count, incoming) = node.engine.handle_datagrams(clock, end.id, &head, &text[..len]);

@@ -80,7 +80,7 @@ impl Channel {
     /// A descriptor of side `which` is done.
     pub fn is_done(&mut self, node: &Node, which: usize, done: Done) -> Result<(), String> {
         let (slot, of_receives) = self.sides[which].slot_at(done.at);
-        self.sides[which].told += 1;
+        self.sides[which].reported += 1;
         let checked = if of_receives {
             self.received(node, which, slot, done)
         } else {
@@ -212,11 +212,11 @@ impl Channel {
             if !self.reasons.any() {
                 return Err(format!("side {which}: the channel has ended for no reason"));
             }
-            let all = side.posted == side.told && side.sends.is_empty() && side.receives.is_empty();
+            let all = side.posted == side.reported && side.sends.is_empty() && side.receives.is_empty();
             return if all {
                 Ok(())
             } else {
-                Err(format!("side {which}: {} posted, {} done", side.posted, side.told))
+                Err(format!("side {which}: {} posted, {} done", side.posted, side.reported))
             };
         }
         if self.reasons.by_wire {

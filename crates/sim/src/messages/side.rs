@@ -67,7 +67,7 @@ pub struct Side {
     pub is_dead: bool,
     /// It was posted and told so often: each once.
     pub posted: u64,
-    pub told: u64,
+    pub reported: u64,
 }
 
 impl Side {
@@ -93,7 +93,7 @@ impl Side {
             free_receives: (0..RECEIVES).collect(),
             is_dead: false,
             posted: 0,
-            told: 0,
+            reported: 0,
         }
     }
 

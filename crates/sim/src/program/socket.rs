@@ -505,7 +505,7 @@ impl Session {
             // A host that keeps the anchor open.
             self.kept_anchors.push(anchor);
             self.once_kept.insert(anchor.0);
-            cx.command(self, Command::CloseKept { flow, anchor, abort }, &[]);
+            cx.command(self, Command::CloseRetained { flow, anchor, abort }, &[]);
             return;
         }
         // Mostly the host says so first; a process that ends leaves it to the kernel.

@@ -35,11 +35,11 @@ const _: () = assert!(offset_of!(Block, offset) == offset_of!(aiocb, aio_offset)
 
 /// Where a program's block is. It need not be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(usize);
+pub struct AiocbPtr(usize);
 
-impl Place {
-    pub fn of(at: *const aiocb) -> Place {
-        Place(at.expose_provenance())
+impl AiocbPtr {
+    pub fn of(at: *const aiocb) -> AiocbPtr {
+        AiocbPtr(at.expose_provenance())
     }
 
     pub fn is_null(self) -> bool {
@@ -105,15 +105,15 @@ mod tests {
         // SAFETY: all zeros are a valid block, a local.
         unsafe {
             let mut block: aiocb = core::mem::zeroed();
-            let place = Place::of(&raw mut block);
-            place.begin(1).unwrap();
+            let aiocb = AiocbPtr::of(&raw mut block);
+            aiocb.begin(1).unwrap();
             assert_eq!((aio_error(&block), block.aio_lio_opcode), (libc::EINPROGRESS, 1));
-            assert_eq!(place.is_in_progress(), Some(true));
-            place.end(Ok(7));
+            assert_eq!(aiocb.is_in_progress(), Some(true));
+            aiocb.end(Ok(7));
             assert_eq!((aio_error(&block), aio_return(&mut block)), (0, 7));
-            place.end(Err(Errno::EPIPE));
+            aiocb.end(Err(Errno::EPIPE));
             assert_eq!((aio_error(&block), aio_return(&mut block)), (libc::EPIPE, -1));
         }
-        assert_eq!(Place::of(core::ptr::null()).begin(0), Err(program_memory::EFAULT));
+        assert_eq!(AiocbPtr::of(core::ptr::null()).begin(0), Err(program_memory::EFAULT));
     }
 }

@@ -1,7 +1,7 @@
 //! lio_listio: a list of requests, some of which may be the C library's. Those are handed to it as a list of their own, which
 //! counts as one request of the whole.
 
-use super::block::{Block, Place};
+use super::block::{AiocbPtr, Block};
 use super::notice::{Event, Group};
 use super::{NOP, is_ours, submit};
 use crate::ffi::{guarded, last_errno};
@@ -14,7 +14,7 @@ use toe::{Errno, program_memory};
 /// A program's list, when some of it is ours.
 #[derive(Debug)]
 pub struct List {
-    ours: Vec<(Place, Block)>,
+    ours: Vec<(AiocbPtr, Block)>,
     pub theirs: Vec<*mut aiocb>,
 }
 
@@ -32,9 +32,9 @@ impl List {
             if at.is_null() {
                 continue;
             }
-            let block = Place::of(at).read()?;
+            let block = AiocbPtr::of(at).read()?;
             if block.operation != NOP && is_ours(block.fd) {
-                ours.push((Place::of(at), block));
+                ours.push((AiocbPtr::of(at), block));
             } else {
                 theirs.push(at);
             }
@@ -46,8 +46,8 @@ impl List {
     fn submit(&self, group: &Arc<Group>) -> Result<(), Errno> {
         // All are, whatever becomes of the others.
         let mut outcome = Ok(());
-        for (place, block) in &self.ours {
-            outcome = submit(*place, block, block.operation, Some(group)).and(outcome);
+        for (aiocb, block) in &self.ours {
+            outcome = submit(*aiocb, block, block.operation, Some(group)).and(outcome);
         }
         outcome
     }
@@ -70,9 +70,9 @@ impl List {
     }
 
     fn hand_on(&mut self, group: &Arc<Group>) -> Result<(), Errno> {
-        let is_told = !group.is_silent();
+        let is_notified = !group.is_silent();
         let mut event = Event::NONE;
-        if is_told {
+        if is_notified {
             group.add();
             event = Event::call(theirs_are_done, Arc::into_raw(group.clone()).cast());
         }

@@ -21,7 +21,7 @@ pub mod wait;
 mod worker;
 
 use crate::lookup;
-use block::{Block, Place};
+use block::{AiocbPtr, Block};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 pub use notice::{Event, Group};
@@ -42,20 +42,20 @@ pub fn is_ours(fd: c_int) -> bool {
 
 /// Puts a request where it is run. EINVAL: its priority; EAGAIN: there can be no thread; EFAULT: the block cannot be written.
 pub fn submit(
-    place: Place,
+    aiocb: AiocbPtr,
     block: &Block,
     operation: c_int,
     group: Option<&Arc<Group>>,
 ) -> Result<(), Errno> {
     if operation != SYNC && operation != DATA_SYNC && !(0..=MOST_LOWERED).contains(&block.lowered) {
-        place.end(Err(Errno::EINVAL));
+        aiocb.end(Err(Errno::EINVAL));
         return Err(Errno::EINVAL);
     }
     EVER.store(true, Ordering::Release);
     let mut queue = QUEUE.lock();
-    place.begin(operation)?;
+    aiocb.begin(operation)?;
     let added = queue.add(Request {
-        place,
+        aiocb,
         fd: block.fd,
         operation,
         buf: block.buf,
@@ -69,8 +69,8 @@ pub fn submit(
         Added::Queued => {}
         Added::Ready => worker::wake_one(&queue),
         Added::Start(request) => {
-            if worker::start(Some(request.clone())).is_err() && !queue.is_kept_without_start(request) {
-                place.end(Err(Errno::EAGAIN));
+            if worker::start(Some(request.clone())).is_err() && !queue.is_queued_without_start(request) {
+                aiocb.end(Err(Errno::EAGAIN));
                 return Err(Errno::EAGAIN);
             }
         }
@@ -108,9 +108,9 @@ pub fn cancel_all(fd: c_int) -> Outcome {
 }
 
 /// Cancels the request of this block. `None`: there is none here.
-pub fn cancel_one(fd: c_int, place: Place) -> Option<Outcome> {
+pub fn cancel_one(fd: c_int, aiocb: AiocbPtr) -> Option<Outcome> {
     let mut queue = QUEUE.lock();
-    match queue.remove(fd, place) {
+    match queue.remove(fd, aiocb) {
         Cancelled::Unknown => None,
         Cancelled::Runs => Some(Outcome::NotCancelled),
         Cancelled::Removed(request) => {

@@ -2,7 +2,7 @@
 //! priority first: what waits for bytes holds up what comes behind it. Each descriptor with a request has one thread at
 //! most, and there are so many threads at most; what finds none waits for one.
 
-use super::block::Place;
+use super::block::AiocbPtr;
 use super::notice::{Event, Group};
 use core::ffi::c_int;
 use libc::off_t;
@@ -15,7 +15,7 @@ pub const THREADS_MAX: usize = 20;
 /// A copy of what the program asked for: the block itself is only looked at by the program meanwhile.
 #[derive(Clone, Debug)]
 pub struct Request {
-    pub place: Place,
+    pub aiocb: AiocbPtr,
     pub fd: c_int,
     pub operation: c_int,
     pub buf: usize,
@@ -30,7 +30,7 @@ pub struct Request {
 #[derive(Debug)]
 struct Line {
     fd: c_int,
-    running: Option<Place>,
+    running: Option<AiocbPtr>,
     waiting: VecDeque<Request>,
 }
 
@@ -81,7 +81,7 @@ impl Queue {
             return Added::Queued;
         }
         if self.idle == 0 && self.add_thread() {
-            let line = Line { fd: request.fd, running: Some(request.place), waiting: VecDeque::new() };
+            let line = Line { fd: request.fd, running: Some(request.aiocb), waiting: VecDeque::new() };
             self.lines.push(line);
             return Added::Start(request);
         }
@@ -101,14 +101,14 @@ impl Queue {
     }
 
     /// The thread of a request could not be started. `false`: nor is there another, and the request is gone.
-    pub fn is_kept_without_start(&mut self, request: Request) -> bool {
+    pub fn is_queued_without_start(&mut self, request: Request) -> bool {
         self.threads -= 1;
         self.lines.retain(|line| line.fd != request.fd);
-        let is_kept = self.threads > 0;
-        if is_kept {
+        let is_queued = self.threads > 0;
+        if is_queued {
             self.push_line(request);
         }
-        is_kept
+        is_queued
     }
 
     /// There is to be one thread more, if there may.
@@ -131,7 +131,7 @@ impl Queue {
         let (fd, _) = self.ready.pop_front()?;
         let line = self.line(fd)?;
         let request = line.waiting.pop_front()?;
-        line.running = Some(request.place);
+        line.running = Some(request.aiocb);
         Some(request)
     }
 
@@ -145,19 +145,19 @@ impl Queue {
         }
     }
 
-    pub fn has(&self, place: Place) -> bool {
+    pub fn has(&self, aiocb: AiocbPtr) -> bool {
         let is_in = |line: &Line| {
-            line.running == Some(place) || line.waiting.iter().any(|request| request.place == place)
+            line.running == Some(aiocb) || line.waiting.iter().any(|request| request.aiocb == aiocb)
         };
         self.lines.iter().any(is_in)
     }
 
-    pub fn remove(&mut self, fd: c_int, place: Place) -> Cancelled {
+    pub fn remove(&mut self, fd: c_int, aiocb: AiocbPtr) -> Cancelled {
         let Some(line) = self.line(fd) else { return Cancelled::Unknown };
-        if line.running == Some(place) {
+        if line.running == Some(aiocb) {
             return Cancelled::Runs;
         }
-        let at = line.waiting.iter().position(|request| request.place == place);
+        let at = line.waiting.iter().position(|request| request.aiocb == aiocb);
         let Some(request) = at.and_then(|at| line.waiting.remove(at)) else { return Cancelled::Unknown };
         let was_first = line.running.is_none() && at == Some(0);
         if was_first {
@@ -186,13 +186,13 @@ mod tests {
     use super::*;
 
     fn request(fd: c_int, number: usize, priority: c_int) -> Request {
-        let place = Place::of(core::ptr::without_provenance(number));
+        let aiocb = AiocbPtr::of(core::ptr::without_provenance(number));
         let event = Event::NONE;
-        Request { place, fd, operation: 0, buf: 0, len: 0, offset: 0, priority, event, group: None }
+        Request { aiocb, fd, operation: 0, buf: 0, len: 0, offset: 0, priority, event, group: None }
     }
 
     fn number(request: Request) -> usize {
-        request.place.as_ptr().addr()
+        request.aiocb.as_ptr().addr()
     }
 
     #[test]
@@ -234,10 +234,10 @@ mod tests {
     fn a_thread_that_does_not_start_is_made_up_for_by_others() {
         let mut queue = Queue::new();
         let Added::Start(first) = queue.add(request(3, 1, 0)) else { panic!("a thread") };
-        assert!(!queue.is_kept_without_start(first) && queue.lines.is_empty());
+        assert!(!queue.is_queued_without_start(first) && queue.lines.is_empty());
         queue.add(request(3, 1, 0));
         let Added::Start(other) = queue.add(request(4, 2, 0)) else { panic!("a thread") };
-        assert!(queue.is_kept_without_start(other));
+        assert!(queue.is_queued_without_start(other));
         assert_eq!(queue.take().map(number), Some(2));
     }
 
@@ -246,7 +246,7 @@ mod tests {
         let mut queue = Queue::new();
         queue.add(request(3, 1, 0));
         queue.add(request(3, 2, 0));
-        let at = |number| Place::of(core::ptr::without_provenance(number));
+        let at = |number| AiocbPtr::of(core::ptr::without_provenance(number));
         assert!(queue.has(at(1)) && queue.has(at(2)) && !queue.has(at(3)));
         assert!(matches!(queue.remove(3, at(1)), Cancelled::Runs));
         assert!(matches!(queue.remove(4, at(2)), Cancelled::Unknown));

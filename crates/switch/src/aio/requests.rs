@@ -35,13 +35,13 @@ pub fn after_fork_in_child() {
 
 /// A request is over. Who calls has the lock, so that whoever sees that it is done ([`settle`]) has also been told.
 pub fn complete(request: &Request, result: Result<usize, Errno>) {
-    request.place.end(result);
-    let told = request.event.tell();
-    if let Err(error) = told {
-        request.place.end(Err(error));
+    request.aiocb.end(result);
+    let notified = request.event.tell();
+    if let Err(error) = notified {
+        request.aiocb.end(Err(error));
     }
     if let Some(group) = &request.group {
-        group.end_one(result.is_err() || told.is_err());
+        group.end_one(result.is_err() || notified.is_err());
     }
     DONE.fetch_add(1, Ordering::Release);
     let _ = futex::wake(&DONE, futex::Flags::PRIVATE, i32::MAX as u32);

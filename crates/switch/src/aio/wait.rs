@@ -1,6 +1,6 @@
 //! Waiting for requests: aio_suspend, and lio_listio that waits.
 
-use super::block::Place;
+use super::block::AiocbPtr;
 use super::notice::Group;
 use super::requests::{DONE, QUEUE, settle};
 use core::sync::atomic::Ordering;
@@ -35,15 +35,15 @@ pub unsafe fn whose(list: *const *const aiocb, count: usize) -> Whose {
     let (mut ours, mut theirs) = (false, false);
     for n in 0..count {
         // SAFETY: needed to read the program's array, which is there.
-        let place = Place::of(unsafe { list.add(n).read_unaligned() });
-        if place.is_null() {
+        let aiocb = AiocbPtr::of(unsafe { list.add(n).read_unaligned() });
+        if aiocb.is_null() {
             continue;
         }
-        let Some(is_in_progress) = place.is_in_progress() else { return Whose::Theirs };
+        let Some(is_in_progress) = aiocb.is_in_progress() else { return Whose::Theirs };
         if !is_in_progress {
             return Whose::Nobody;
         }
-        let is_ours = queue.has(place);
+        let is_ours = queue.has(aiocb);
         (ours, theirs) = (ours || is_ours, theirs || !is_ours);
     }
     match (ours, theirs) {

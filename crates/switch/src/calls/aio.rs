@@ -5,7 +5,7 @@
 
 use super::cancel::point;
 use super::poll::timeout_of;
-use crate::aio::block::{Block, Place};
+use crate::aio::block::{AiocbPtr, Block};
 use crate::aio::list::List;
 use crate::aio::wait::{self, Whose, whose};
 use crate::aio::{self, DATA_SYNC, Outcome, READ, SYNC, WRITE};
@@ -17,16 +17,16 @@ use std::sync::Arc;
 use toe::{Errno, program_memory};
 
 /// The request of a block, if it is for an engine's socket.
-fn ours(at: *const aiocb) -> Option<(Place, Block)> {
-    let place = Place::of(at);
-    place.read().filter(|block| aio::is_ours(block.fd)).map(|block| (place, block))
+fn ours(at: *const aiocb) -> Option<(AiocbPtr, Block)> {
+    let aiocb = AiocbPtr::of(at);
+    aiocb.read().filter(|block| aio::is_ours(block.fd)).map(|block| (aiocb, block))
 }
 
 /// Submits it, unless it is the C library's.
 fn submitted(at: *const aiocb, operation: c_int) -> Option<c_int> {
     guarded(Some(-1), || {
-        let (place, block) = ours(at)?;
-        Some(status(aio::submit(place, &block, operation, None)))
+        let (aiocb, block) = ours(at)?;
+        Some(status(aio::submit(aiocb, &block, operation, None)))
     })
 }
 
@@ -99,20 +99,20 @@ pub unsafe extern "C-unwind" fn aio_suspend(
 /// As aio_cancel(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn aio_cancel(fd: c_int, block: *mut aiocb) -> c_int {
-    let place = Place::of(block);
+    let aiocb = AiocbPtr::of(block);
     // SAFETY: the call takes numbers only.
     let is_open = || unsafe { real::fcntl(fd, libc::F_GETFL, 0) } >= 0;
     let cancelled = guarded(None, || {
         if !aio::was_ever_used() || !is_open() {
             return None;
         }
-        match place.is_null() {
+        match aiocb.is_null() {
             true => Some(aio::cancel_all(fd)),
-            false => aio::cancel_one(fd, place),
+            false => aio::cancel_one(fd, aiocb),
         }
     });
     match cancelled {
-        Some(outcome) if !place.is_null() => outcome as c_int,
+        Some(outcome) if !aiocb.is_null() => outcome as c_int,
         None | Some(Outcome::AllDone) => {
             // SAFETY: the program's arguments, handed on.
             unsafe { real::aio_cancel(fd, block) }

@@ -44,7 +44,7 @@ fn receive(
 ) -> Result<Taken, ssize_t> {
     let failed = Step::Failed(Errno(libc::EIO as u16));
     let step = |step: &mut dyn FnMut() -> Step| point(failed, step);
-    datagram.receive_beside(fd, into, flags, step, kernel)
+    datagram.receive_with_kernel(fd, into, flags, step, kernel)
 }
 
 /// The kernel's call has failed, perhaps by an error of what an engine has sent.
@@ -108,11 +108,11 @@ pub unsafe fn receive_from(
     // SAFETY: the program's arguments, handed on.
     let kernel = |asked: Kernel| unsafe { real::recvfrom(fd, buf, len, asked.flags, name.0, name.1) };
     match receive(fd, datagram, &mut into, flags, kernel) {
-        Ok(taken) if addr.is_null() => told_len(taken, flags),
+        Ok(taken) if addr.is_null() => reported_len(taken, flags),
         Ok(taken) => {
             // SAFETY: as above.
             match unsafe { write_inet(taken.from.to_socket_addr(), datagram.is_inet6(), addr, addr_len) } {
-                Ok(()) => told_len(taken, flags),
+                Ok(()) => reported_len(taken, flags),
                 Err(error) => fail(error) as ssize_t,
             }
         }
@@ -127,7 +127,7 @@ pub unsafe fn receive_from(
     }
 }
 
-fn told_len(taken: Taken, flags: c_int) -> ssize_t {
+fn reported_len(taken: Taken, flags: c_int) -> ssize_t {
     let len = if flags & libc::MSG_TRUNC != 0 { taken.whole } else { taken.len };
     len as ssize_t
 }
@@ -181,7 +181,7 @@ pub unsafe fn receive_message(
     match receive(fd, datagram, into, flags, kernel) {
         // SAFETY: it is there.
         Ok(taken) => match unsafe { fill(&mut *message, taken, datagram, flags) } {
-            Ok(()) => told_len(taken, flags),
+            Ok(()) => reported_len(taken, flags),
             Err(error) => fail(error) as ssize_t,
         },
         Err(got) => {
@@ -280,11 +280,11 @@ unsafe fn receive_some(
     unsafe {
         let header = &raw mut (*messages).msg_hdr;
         let mut vectors = Vectors::of_message((*header).msg_iov, (*header).msg_iovlen).map_err(fail)?;
-        let told = flags & !libc::MSG_WAITFORONE;
+        let reported_flags = flags & !libc::MSG_WAITFORONE;
         match receive(fd, datagram, vectors.buffers_mut(), flags, kernel) {
             Ok(taken) => {
-                (*messages).msg_len = told_len(taken, told) as c_uint;
-                fill(&mut *header, taken, datagram, told).map_err(fail)
+                (*messages).msg_len = reported_len(taken, reported_flags) as c_uint;
+                fill(&mut *header, taken, datagram, reported_flags).map_err(fail)
             }
             Err(came_by_kernel) => {
                 match came_by_kernel {

@@ -361,8 +361,8 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         }
     };
     match count {
-        Some((place, count)) => {
-            *place = c_int::try_from(count).unwrap_or(c_int::MAX);
+        Some((slot, count)) => {
+            *slot = c_int::try_from(count).unwrap_or(c_int::MAX);
             0
         }
         None => -1,

@@ -28,7 +28,7 @@ static OURS: OnceLock<Ours> = OnceLock::new();
 
 const NAMES: [&str; 6] = [
     "LD_PRELOAD",
-    toe_abi::place::ENGINE_VARIABLE,
+    toe_abi::discovery::ENGINE_VARIABLE,
     toe_abi::policy::POLICY_VARIABLE,
     toe_abi::why::TALLY_VARIABLE,
     toe_abi::why::OWN_CALLS_VARIABLE,

@@ -9,7 +9,7 @@ use crate::real;
 use core::ffi::{c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
 use rustix::fs::FileType;
-use toe::file::KeptFile;
+use toe::file::PinnedFile;
 use toe::socket::{SendFlags, Socket};
 use toe::{Errno, program_memory, sys};
 
@@ -33,13 +33,13 @@ pub unsafe extern "C-unwind" fn sendfile(
                 guarded(-1, || length(from_connection(socket, out, !offset.is_null(), count)))
             }
             (Some(socket), None) => guarded(-1, || {
-                let file = KeptFile::of(sys::borrow(from));
+                let file = PinnedFile::of(sys::borrow(from));
                 let put = |position, count| to_connection(socket, &file, position, count);
                 length(send_file(&file, place(), count, put))
             }),
             // Its twin bears a mark of ours that the kernel would take for the reason to refuse.
             (None, None) if listener(out).is_some() => guarded(-1, || {
-                let file = KeptFile::of(sys::borrow(from));
+                let file = PinnedFile::of(sys::borrow(from));
                 length(send_file(&file, place(), count, |position, count| {
                     let mut byte = [0];
                     let got = rustix::io::pread(sys::borrow(from), &mut byte[..count.min(1)], position);
@@ -122,7 +122,7 @@ pub unsafe extern "C-unwind" fn sendfile64(
 
 /// Sends what `put` does of `count` bytes from a position on, which is the file's own without `offset`, and moves that.
 fn send_file(
-    file: &KeptFile<'_>,
+    file: &PinnedFile<'_>,
     offset: Option<&mut off_t>,
     count: usize,
     put: impl FnOnce(u64, usize) -> Result<usize, Errno>,
@@ -172,13 +172,13 @@ fn area(offset: off_t, count: usize) -> Result<u64, Errno> {
     end.and_then(|_| u64::try_from(offset).ok()).ok_or(Errno::EINVAL)
 }
 
-fn is_readable(file: &KeptFile<'_>) -> bool {
+fn is_readable(file: &PinnedFile<'_>) -> bool {
     let mode = rustix::fs::fcntl_getfl(file.fd()).map(|flags| flags & rustix::fs::OFlags::RWMODE);
     mode.is_ok_and(|mode| mode != rustix::fs::OFlags::WRONLY)
 }
 
 /// Whether one can read at a position of it.
-fn has_positions(file: &KeptFile<'_>) -> bool {
+fn has_positions(file: &PinnedFile<'_>) -> bool {
     let mut nothing: [u8; 0] = [];
     rustix::io::pread(file.fd(), &mut nothing, 0) != Err(rustix::io::Errno::SPIPE)
 }
@@ -186,7 +186,7 @@ fn has_positions(file: &KeptFile<'_>) -> bool {
 /// The file's bytes go to the connection: until `count` are gone, the file ends or, of one that does not block, no more fits.
 fn to_connection(
     socket: &'static Socket,
-    file: &KeptFile<'_>,
+    file: &PinnedFile<'_>,
     position: u64,
     count: usize,
 ) -> Result<usize, Errno> {

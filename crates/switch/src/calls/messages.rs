@@ -100,7 +100,7 @@ unsafe fn receive_message(
         put_record_type(message, room, kind);
         return Ok(len);
     }
-    if let Some(unread) = socket.told_unread() {
+    if let Some(unread) = socket.inq_unread() {
         put_unread(message, room, c_int::try_from(unread).unwrap_or(c_int::MAX));
     }
     if flags & libc::MSG_OOB != 0 && len > 0 {

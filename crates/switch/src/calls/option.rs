@@ -232,9 +232,9 @@ unsafe fn add_waiting(fd: c_int, value: *mut c_void, len: *mut socklen_t) {
         if !program_memory::read(len).is_ok_and(|len| len as usize >= UNACKED + size_of::<u32>()) {
             return;
         }
-        let place = value.cast::<u8>().wrapping_add(UNACKED).cast::<u32>();
-        let _ = program_memory::read(place)
-            .and_then(|of_kernel| program_memory::write(place, of_kernel + listener.count_waiting()));
+        let pointer = value.cast::<u8>().wrapping_add(UNACKED).cast::<u32>();
+        let _ = program_memory::read(pointer)
+            .and_then(|of_kernel| program_memory::write(pointer, of_kernel + listener.count_waiting()));
     }
 }
 

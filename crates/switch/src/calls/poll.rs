@@ -83,7 +83,7 @@ fn concerns_lanes(fd: c_int) -> bool {
 ///
 /// # Safety
 /// As [`with_toe`].
-unsafe fn beside_lanes(fds: *mut pollfd, count: nfds_t, call: impl FnOnce(bool) -> c_int) -> c_int {
+unsafe fn with_lanes(fds: *mut pollfd, count: nfds_t, call: impl FnOnce(bool) -> c_int) -> c_int {
     let is_there =
         count > 0 && count <= c_int::MAX as nfds_t && program_memory::check(fds, count as usize).is_ok();
     if !is_there {
@@ -115,7 +115,7 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
         }
     };
     // SAFETY: as above.
-    unsafe { beside_lanes(fds, count, call) }
+    unsafe { with_lanes(fds, count, call) }
 }
 
 /// # Safety
@@ -144,7 +144,7 @@ pub unsafe extern "C-unwind" fn ppoll(
         }
     };
     // SAFETY: as above.
-    unsafe { beside_lanes(fds, count, call) }
+    unsafe { with_lanes(fds, count, call) }
 }
 
 /// A time limit that is over.
@@ -222,11 +222,11 @@ impl Sets {
         unsafe { self.any(|fd, asked| toe::poll::has_toe(&[pollfd { fd, events: asked, revents: 0 }])) }
     }
 
-    /// As [`beside_lanes`], for select.
+    /// As [`with_lanes`], for select.
     ///
     /// # Safety
     /// As [`Sets::any`], and the sets are writable.
-    unsafe fn beside_lanes(&self, call: impl FnOnce(bool) -> c_int) -> c_int {
+    unsafe fn with_lanes(&self, call: impl FnOnce(bool) -> c_int) -> c_int {
         let is_there =
             |set: &*mut c_ulong| set.is_null() || program_memory::check(*set, self.words()).is_ok();
         let is_of_lanes = |fd, asked| asked & ASKED[0] != 0 && concerns_lanes(fd);
@@ -246,7 +246,7 @@ impl Sets {
             self.any(|fd, asked| {
                 if is_of_lanes(fd, asked) {
                     match fds.get_mut(count) {
-                        Some(place) => *place = fd,
+                        Some(slot) => *slot = fd,
                         None => lookup::leave_lanes(fd),
                     }
                     count += 1;
@@ -350,7 +350,7 @@ pub unsafe extern "C-unwind" fn select(
             unsafe { real::select(count, read, write, except, timeout) }
         };
         // SAFETY: as above.
-        return unsafe { sets.beside_lanes(call) };
+        return unsafe { sets.with_lanes(call) };
     }
     // SAFETY: as above.
     unsafe { sets.leave_lanes() };
@@ -401,7 +401,7 @@ pub unsafe extern "C-unwind" fn pselect(
     // SAFETY: the program's arguments, handed on.
     unsafe {
         if !sets.has_toe() {
-            return sets.beside_lanes(|is_over| {
+            return sets.with_lanes(|is_over| {
                 let timeout = if is_over { &raw const AT_ONCE } else { timeout };
                 real::pselect(count, read, write, except, timeout, mask)
             });

@@ -30,7 +30,7 @@ const FLAGS: u64 = WANTS_INFO | ONCE | RESTARTS;
 /// For which signals siginterrupt(3) has asked that calls end with EINTR; signal(2) heeds it.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
-fn place(signal: c_int) -> Option<&'static AtomicU64> {
+fn slot(signal: c_int) -> Option<&'static AtomicU64> {
     usize::try_from(signal).ok().filter(|&n| n > 0).and_then(|n| HANDLERS.get(n))
 }
 
@@ -51,7 +51,7 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     if is_of_memory(signal) && land(context) {
         return;
     }
-    let word = place(signal).map_or(0, |place| place.load(Ordering::Acquire));
+    let word = slot(signal).map_or(0, |slot| slot.load(Ordering::Acquire));
     if is_of_memory(signal) && (word & !FLAGS < 2 || word & ONCE != 0) {
         if word & !FLAGS < 2 {
             // SAFETY: needed because the kernel gives the description as a pointer.
@@ -139,8 +139,8 @@ fn as_without_handler(signal: c_int, word: u64, is_fault: bool) {
 
 /// The kernel's action for SIGSEGV or SIGBUS where the program has no function, or none any more.
 fn set_of_memory(signal: c_int, ignored: Option<Action>) {
-    if let Some(place) = place(signal) {
-        place.store(ignored.map_or(0, |action| action.sa_sigaction as u64), Ordering::Release);
+    if let Some(slot) = slot(signal) {
+        slot.store(ignored.map_or(0, |action| action.sa_sigaction as u64), Ordering::Release);
     }
     // SAFETY: all-zero actions are valid; two locals.
     unsafe {
@@ -204,18 +204,18 @@ fn as_given(mut action: Action, word: u64) -> Action {
 fn exchange(signal: c_int, new: Option<Action>) -> Result<Action, ()> {
     // SAFETY: all-zero actions are valid; the kernel fills this one in.
     let mut before: Action = unsafe { core::mem::zeroed() };
-    let Some(place) = place(signal) else {
+    let Some(slot) = slot(signal) else {
         // SAFETY: a signal that does not exist: the C library says so.
         unsafe { real::sigaction(signal, core::ptr::null(), &mut before) };
         return Err(());
     };
     // A child of vfork shares our table, but not the kernel's.
     let caught = new.filter(|new| is_function(new.sa_sigaction) && !fork::in_vfork_child());
-    let word = place.load(Ordering::Acquire);
+    let word = slot.load(Ordering::Acquire);
     let for_kernel = match caught {
         Some(action) => {
             // Before the kernel knows of it: there must be something to call.
-            place.store(word_of(&action), Ordering::Release);
+            slot.store(word_of(&action), Ordering::Release);
             // The kernel would forget it at a fault of the library's own.
             let dropped = if is_of_memory(signal) { libc::SA_RESETHAND } else { 0 };
             let flags = action.sa_flags & !dropped | libc::SA_SIGINFO;
@@ -236,7 +236,7 @@ fn exchange(signal: c_int, new: Option<Action>) -> Result<Action, ()> {
     let at = for_kernel.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: two locals, or null.
     if unsafe { real::sigaction(signal, at, &mut before) } != 0 {
-        place.store(word, Ordering::Release);
+        slot.store(word, Ordering::Release);
         return Err(());
     }
     Ok(as_given(before, word))
@@ -325,13 +325,13 @@ pub unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -
     let result = unsafe { real::siginterrupt(signal, interrupts) };
     // It has told the kernel past us.
     if result == 0
-        && let Some(place) = place(signal)
-        && is_function((place.load(Ordering::Acquire) & !FLAGS) as sighandler_t)
+        && let Some(slot) = slot(signal)
+        && is_function((slot.load(Ordering::Acquire) & !FLAGS) as sighandler_t)
     {
         if interrupts != 0 {
-            place.fetch_and(!RESTARTS, Ordering::AcqRel);
+            slot.fetch_and(!RESTARTS, Ordering::AcqRel);
         } else {
-            place.fetch_or(RESTARTS, Ordering::AcqRel);
+            slot.fetch_or(RESTARTS, Ordering::AcqRel);
         }
     }
     result

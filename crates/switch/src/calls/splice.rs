@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, tee};
 use std::io::IoSliceMut;
 use std::time::Duration;
 use toe::errno::ERESTART;
-use toe::file::KeptFile;
+use toe::file::PinnedFile;
 use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::wait::{restarts, sleep};
 use toe::{Errno, sys};
@@ -59,7 +59,7 @@ pub unsafe extern "C-unwind" fn splice(
                     rustix::fs::fcntl_getfl(sys::borrow(to)).is_ok_and(|f| f.contains(OFlags::APPEND));
                 let checked = if appends { checked.and(Err(Errno::EINVAL)) } else { checked };
                 let how = SendFlags { more: flags & libc::SPLICE_F_MORE != 0, ..SendFlags::default() };
-                let pipe = KeptFile::of(sys::borrow(from));
+                let pipe = PinnedFile::of(sys::borrow(from));
                 let double = |to: BorrowedFd<'_>, len| double(&pipe, Some(socket), to, len, flags);
                 let send = || socket.send_pipe(&pipe, double, len, how);
                 length(checked.and_then(|()| transmit_by(socket, false, send)))
@@ -103,8 +103,8 @@ pub fn to_listener(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
 }
 
 pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -> Result<usize, Errno> {
-    let kept = KeptFile::of(sys::borrow(pipe));
-    let pipe = kept.fd();
+    let pinned = PinnedFile::of(sys::borrow(pipe));
+    let pipe = pinned.fd();
     // Linux looks at the pipe first.
     if !has_readers(pipe)? {
         sys::raise_sigpipe();
@@ -117,10 +117,10 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
         || rustix::fs::fcntl_getfl(pipe).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK));
     let _held = socket.hold();
     if !socket.nonblocking() && !socket.is_readable() {
-        kept.keep(socket.session());
+        pinned.keep(socket.session());
     }
     loop {
-        let pipe = kept.fd();
+        let pipe = pinned.fd();
         if socket.stops_at_mark() {
             // Linux's splice does not go past an urgent byte, and leaves it there.
             return if at_once || socket.nonblocking() { Err(Errno::EAGAIN) } else { Ok(0) };
@@ -131,9 +131,9 @@ pub fn out_of(socket: &'static Socket, pipe: c_int, len: usize, flags: c_uint) -
             // Linux before pipes knew that flag.
             Err(Err(rustix::io::Errno::OPNOTSUPP)) => return by_buffer(socket, pipe, len, at_once),
             Err(Err(rustix::io::Errno::AGAIN)) if !at_once => {
-                kept.keep(socket.session());
-                has_room(kept.fd(), true)?;
-                if !kept.is_same() {
+                pinned.keep(socket.session());
+                has_room(pinned.fd(), true)?;
+                if !pinned.is_same() {
                     return Err(Errno::EBADF);
                 }
             }
@@ -190,7 +190,7 @@ fn slept(outcome: Result<usize, Errno>) -> Result<usize, Errno> {
 
 /// Doubles what is in `pipe` into `to`. It waits asleep and not in tee(2): there a thread would run no handler.
 fn double(
-    pipe: &KeptFile<'_>,
+    pipe: &PinnedFile<'_>,
     socket: Option<&Socket>,
     to: impl AsFd,
     len: usize,
@@ -216,7 +216,7 @@ fn double(
 fn copy_of(pipe: BorrowedFd<'_>, len: usize, flags: c_uint) -> Result<Vec<u8>, Errno> {
     let (reads, writes) = pipe_with(PipeFlags::CLOEXEC).map_err(toe::errno::from_os)?;
     let (reads, writes) = (sys::Fd::from(reads), sys::Fd::from(writes));
-    let mut chunk = vec![0; double(&KeptFile::of(pipe), None, &writes, len, flags)?];
+    let mut chunk = vec![0; double(&PinnedFile::of(pipe), None, &writes, len, flags)?];
     let mut got = 0;
     while got < chunk.len() {
         got += rustix::io::read(&reads, &mut chunk[got..]).map_err(toe::errno::from_os)?;

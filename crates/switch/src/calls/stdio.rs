@@ -38,7 +38,7 @@ pub unsafe extern "C-unwind" fn fileno(file: *mut FILE) -> c_int {
     match opened_here(file) {
         // SAFETY: the program's argument, handed on.
         None => unsafe { real::fileno(file) },
-        Some(place) => place.fd.load(Ordering::Acquire),
+        Some(slot) => slot.fd.load(Ordering::Acquire),
     }
 }
 
@@ -56,8 +56,8 @@ pub unsafe extern "C-unwind" fn fileno_unlocked(file: *mut FILE) -> c_int {
 /// As fclose(3).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
-    if let Some(place) = opened_here(file) {
-        place.leave();
+    if let Some(slot) = opened_here(file) {
+        slot.leave();
     } else if !file.is_null() {
         let before = last_errno();
         // SAFETY: the program's argument, handed on.
@@ -130,7 +130,7 @@ macro_rules! opening_anew {
                     // SAFETY: the program's arguments, handed on.
                     None => unsafe { real::$name(path, mode, file) },
                     // SAFETY: as above.
-                    Some(place) => unsafe { open_anew(path, mode, file, place.fd.load(Ordering::Acquire)) },
+                    Some(slot) => unsafe { open_anew(path, mode, file, slot.fd.load(Ordering::Acquire)) },
                 }
             }
         )+

@@ -9,40 +9,40 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use libc::{FILE, size_t, ssize_t};
 
-/// A stream over an engine's connection, which fileno must know. One that is closed leaves its place to the next.
+/// A stream over an engine's connection, which fileno must know. One that is closed leaves its slot to the next.
 #[derive(Debug)]
-pub struct Place {
+pub struct StreamSlot {
     file: AtomicPtr<FILE>,
     pub fd: AtomicI32,
-    next: AtomicPtr<Place>,
+    next: AtomicPtr<StreamSlot>,
 }
 
-/// All places there ever were, the newest first. None is freed.
-static PLACES: AtomicPtr<Place> = AtomicPtr::new(core::ptr::null_mut());
+/// All slots there ever were, the newest first. None is freed.
+static SLOTS: AtomicPtr<StreamSlot> = AtomicPtr::new(core::ptr::null_mut());
 /// How many streams there are: with none, fileno costs one load.
 static STREAMS_OPEN: AtomicU32 = AtomicU32::new(0);
 
-fn places() -> impl Iterator<Item = &'static Place> {
-    // SAFETY: needed because the list is of pointers, as it grows without a lock. Each is null or a place that `keep` leaked.
-    let at = |place: &AtomicPtr<Place>| unsafe { place.load(Ordering::Acquire).as_ref() };
-    core::iter::successors(at(&PLACES), move |place| at(&place.next))
+fn slots() -> impl Iterator<Item = &'static StreamSlot> {
+    // SAFETY: needed because the list is of pointers, as it grows without a lock. Each is null or a slot that `keep` leaked.
+    let at = |slot: &AtomicPtr<StreamSlot>| unsafe { slot.load(Ordering::Acquire).as_ref() };
+    core::iter::successors(at(&SLOTS), move |slot| at(&slot.next))
 }
 
 /// Notes whose stream it is.
 fn keep(file: *mut FILE, fd: c_int) {
     STREAMS_OPEN.fetch_add(1, Ordering::AcqRel);
-    let free = places().find(|place| {
-        place.file.compare_exchange(core::ptr::null_mut(), file, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let free = slots().find(|slot| {
+        slot.file.compare_exchange(core::ptr::null_mut(), file, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     });
-    if let Some(place) = free {
-        return place.fd.store(fd, Ordering::Release);
+    if let Some(slot) = free {
+        return slot.fd.store(fd, Ordering::Release);
     }
     let (file, fd) = (AtomicPtr::new(file), AtomicI32::new(fd));
-    let new = Box::leak(Box::new(Place { file, fd, next: AtomicPtr::new(core::ptr::null_mut()) }));
-    let mut first = PLACES.load(Ordering::Acquire);
+    let new = Box::leak(Box::new(StreamSlot { file, fd, next: AtomicPtr::new(core::ptr::null_mut()) }));
+    let mut first = SLOTS.load(Ordering::Acquire);
     loop {
         new.next.store(first, Ordering::Relaxed);
-        match PLACES.compare_exchange(first, new, Ordering::AcqRel, Ordering::Acquire) {
+        match SLOTS.compare_exchange(first, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return,
             Err(other) => first = other,
         }
@@ -121,7 +121,7 @@ pub fn follow(fd: c_int) {
     if is_ours == stream(fd).is_some() {
         return;
     }
-    let (place, mode) = match fd {
+    let (slot, mode) = match fd {
         0 => (&raw mut stdin, c"r"),
         1 => (&raw mut stdout, c"w"),
         _ => (&raw mut stderr, c"w"),
@@ -131,7 +131,7 @@ pub fn follow(fd: c_int) {
     // there before is not closed, as others may refer to it.
     unsafe {
         if is_ours {
-            *place = before.swap(core::ptr::null_mut(), Ordering::AcqRel);
+            *slot = before.swap(core::ptr::null_mut(), Ordering::AcqRel);
             return;
         }
         let ours = open_over(fd, mode.as_ptr());
@@ -141,20 +141,20 @@ pub fn follow(fd: c_int) {
         if fd == 2 {
             setvbuf(ours, core::ptr::null_mut(), libc::_IONBF, 0);
         }
-        before.store(*place, Ordering::Release);
-        *place = ours;
+        before.store(*slot, Ordering::Release);
+        *slot = ours;
     }
 }
 
 /// The descriptor of a stream that [`open_over`] made.
-pub fn opened_here(file: *mut FILE) -> Option<&'static Place> {
+pub fn opened_here(file: *mut FILE) -> Option<&'static StreamSlot> {
     if STREAMS_OPEN.load(Ordering::Acquire) == 0 || file.is_null() {
         return None;
     }
-    places().find(|place| place.file.load(Ordering::Acquire) == file)
+    slots().find(|slot| slot.file.load(Ordering::Acquire) == file)
 }
 
-impl Place {
+impl StreamSlot {
     /// The stream is about to be closed: fileno knows it no more.
     pub fn leave(&self) {
         STREAMS_OPEN.fetch_sub(1, Ordering::AcqRel);

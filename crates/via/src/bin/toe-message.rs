@@ -90,15 +90,15 @@ fn options(words: &[String]) -> Result<Options> {
     if found.size == 0 { Err("--size must not be 0".into()) } else { Ok(found) }
 }
 
-fn evil(place: &str) -> Result<Channel> {
-    let (node, port) = place.rsplit_once(':').ok_or("--evil takes NODE:PORT")?;
+fn evil(address: &str) -> Result<Channel> {
+    let (node, port) = address.rsplit_once(':').ok_or("--evil takes NODE:PORT")?;
     Ok(Channel::open(node, port.parse()?)?)
 }
 
 fn serve(options: &Options) -> Result<()> {
-    if let Some(place) = &options.evil {
+    if let Some(address) = &options.evil {
         loop {
-            let channel = evil(place)?;
+            let channel = evil(address)?;
             channel.wait()?;
             serve_client(Way::Evil(Box::new(channel)));
         }
@@ -149,13 +149,13 @@ fn serve_one(mut way: Way) -> Result<()> {
 
 fn connect(options: &Options, mode: u64) -> Result<Way> {
     let mut way = match (&options.evil, &options.tcp) {
-        (Some(place), _) => {
-            let channel = evil(place)?;
+        (Some(address), _) => {
+            let channel = evil(address)?;
             channel.connect()?;
             Way::Evil(Box::new(channel))
         }
-        (None, Some(place)) => {
-            let stream = TcpStream::connect(place)?;
+        (None, Some(address)) => {
+            let stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
             Way::Tcp(stream)
         }

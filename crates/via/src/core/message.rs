@@ -68,7 +68,7 @@ pub struct Placed {
 impl Incoming {
     /// Where a fragment belongs.
     #[inline]
-    pub fn place(&self, fragment: Fragment) -> Result<Placed, Breach> {
+    pub fn locate(&self, fragment: Fragment) -> Result<Placed, Breach> {
         let (total, at) = match (self.under_way, fragment.begins) {
             (None, Some(total)) => (total, 0),
             (Some(under_way), None) => under_way,
@@ -114,7 +114,7 @@ mod tests {
             let pieces = cut(total);
             assert_eq!(pieces.len() as u64, total.div_ceil(most).max(1), "{total}");
             for (number, piece) in pieces.iter().enumerate() {
-                let placed = incoming.place(piece.fragment).expect("no breach");
+                let placed = incoming.locate(piece.fragment).expect("no breach");
                 let is_last = number + 1 == pieces.len();
                 assert_eq!(placed, Placed { at: piece.at, total, is_last });
                 incoming.took(placed, piece.fragment);
@@ -127,14 +127,14 @@ mod tests {
         let begins = |len, total| Fragment { len, begins: Some(total) };
         let goes_on = |len| Fragment { len, begins: None };
         let mut incoming = Incoming::default();
-        assert_eq!(incoming.place(goes_on(1)), Err(Breach), "of no message");
-        assert_eq!(incoming.place(begins(0, 1)), Err(Breach), "of nothing");
+        assert_eq!(incoming.locate(goes_on(1)), Err(Breach), "of no message");
+        assert_eq!(incoming.locate(begins(0, 1)), Err(Breach), "of nothing");
         let first = begins(10, 30);
-        incoming.took(incoming.place(first).expect("a message begins"), first);
+        incoming.took(incoming.locate(first).expect("a message begins"), first);
         for bad in [begins(1, 1), goes_on(21), goes_on(0)] {
-            assert_eq!(incoming.place(bad), Err(Breach), "{bad:?}");
+            assert_eq!(incoming.locate(bad), Err(Breach), "{bad:?}");
         }
-        let last = incoming.place(goes_on(20)).expect("the rest");
+        let last = incoming.locate(goes_on(20)).expect("the rest");
         assert!(last.is_last);
     }
 }

@@ -2,7 +2,7 @@
 //! Plain values.
 
 /// Bytes of a head, before the message's data.
-pub const HEAD_LEN: usize = 32;
+pub const HEADER_LEN: usize = 32;
 /// Most bytes of data.
 pub const DATA_MAX: u32 = 1 << 30;
 const IMMEDIATE: u8 = 1;
@@ -59,26 +59,27 @@ impl Operation {
             Kind::Send | Kind::Write | Kind::Answer | Kind::Greet => self.len as u64,
             Kind::Read | Kind::Refuse => 0,
         };
-        HEAD_LEN as u64 + data
+        HEADER_LEN as u64 + data
     }
 
-    pub fn encode(self) -> [u8; HEAD_LEN] {
-        let mut head = [0; HEAD_LEN];
-        head[0] = self.kind as u8;
+    pub fn encode(self) -> [u8; HEADER_LEN] {
+        let mut header = [0; HEADER_LEN];
+        header[0] = self.kind as u8;
         if let Some(immediate) = self.immediate {
-            head[1] = IMMEDIATE;
-            head[4..8].copy_from_slice(&immediate.to_le_bytes());
+            header[1] = IMMEDIATE;
+            header[4..8].copy_from_slice(&immediate.to_le_bytes());
         }
-        head[8..16].copy_from_slice(&self.address.to_le_bytes());
-        head[16..20].copy_from_slice(&self.handle.to_le_bytes());
-        head[20..24].copy_from_slice(&self.len.to_le_bytes());
-        head
+        header[8..16].copy_from_slice(&self.address.to_le_bytes());
+        header[16..20].copy_from_slice(&self.handle.to_le_bytes());
+        header[20..24].copy_from_slice(&self.len.to_le_bytes());
+        header
     }
 
     /// `None`: a message of `total` bytes does not begin like that.
-    pub fn decode(head: &[u8; HEAD_LEN], total: u64) -> Option<Operation> {
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let kind = match head[0] {
+    pub fn decode(header: &[u8; HEADER_LEN], total: u64) -> Option<Operation> {
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let kind = match header[0] {
             1 => Kind::Send,
             2 => Kind::Write,
             3 => Kind::Read,
@@ -87,7 +88,7 @@ impl Operation {
             6 => Kind::Greet,
             _ => return None,
         };
-        let immediate = match head[1] {
+        let immediate = match header[1] {
             0 => None,
             IMMEDIATE if matches!(kind, Kind::Send | Kind::Write) => Some(word(4)),
             _ => return None,
@@ -95,7 +96,7 @@ impl Operation {
         let address = u64::from(word(8)) | u64::from(word(12)) << 32;
         let operation = Operation { kind, immediate, address, handle: word(16), len: word(20) };
         let fits = operation.message_len() == total && (operation.len <= DATA_MAX || kind == Kind::Refuse);
-        (fits && head[24..].iter().all(|byte| *byte == 0) && head[2..4] == [0, 0]).then_some(operation)
+        (fits && header[24..].iter().all(|byte| *byte == 0) && header[2..4] == [0, 0]).then_some(operation)
     }
 }
 
@@ -126,9 +127,9 @@ mod tests {
             assert_eq!(Operation::decode(&operation.encode(), total), Some(operation));
             assert_eq!(Operation::decode(&operation.encode(), total + 1), None, "another length");
             for (at, byte) in [(0, 0), (0, 7), (1, 2), (2, 1), (31, 1)] {
-                let mut head = operation.encode();
-                head[at] = byte;
-                assert_eq!(Operation::decode(&head, total), None, "{operation:?} {at}");
+                let mut header = operation.encode();
+                header[at] = byte;
+                assert_eq!(Operation::decode(&header, total), None, "{operation:?} {at}");
             }
         }
         let large = Operation::send(None, DATA_MAX + 1);

@@ -5,7 +5,7 @@
 
 use super::receiving::give_back;
 use super::{Endpoint, Phase};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::error::Error;
 use crate::link::Link;
@@ -37,8 +37,8 @@ impl Greeting {
     fn encode(&self) -> Vec<u8> {
         let private = &self.private[..self.private.len().min(PRIVATE_MAX)];
         let len = 2 * ADDRESS_LEN + private.len();
-        let head = Operation::greet(len as u32).encode();
-        [&head[..], &self.from, &self.to, private].concat()
+        let header = Operation::greet(len as u32).encode();
+        [&header[..], &self.from, &self.to, private].concat()
     }
 
     fn decode(data: &[u8]) -> Result<Greeting, Breach> {
@@ -73,7 +73,7 @@ impl Greeting {
             return Err(Breach);
         }
         let mut data = vec![0; operation.len as usize];
-        link.memory.read(arrived.offset + HEAD_LEN as u64, &mut data).map_err(|_| Breach)?;
+        link.memory.read(arrived.offset + HEADER_LEN as u64, &mut data).map_err(|_| Breach)?;
         give_back(&mut receiving, arrived)?;
         Greeting::decode(&data).map(Some)
     }
@@ -259,10 +259,10 @@ impl Visitor {
 
     /// Rejects him, with a word to him.
     pub fn reject(mut self, answer: &Greeting) {
-        self.turn_away(answer);
+        self.send_rejection(answer);
     }
 
-    fn turn_away(&mut self, answer: &Greeting) {
+    fn send_rejection(&mut self, answer: &Greeting) {
         if let Some(link) = self.link.take() {
             // One who does not hear why is rejected all the same.
             let _ = answer.send(&link);
@@ -274,7 +274,7 @@ impl Visitor {
 
 impl Drop for Visitor {
     fn drop(&mut self) {
-        self.turn_away(&Greeting::default());
+        self.send_rejection(&Greeting::default());
     }
 }
 

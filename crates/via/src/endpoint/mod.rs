@@ -66,7 +66,7 @@ pub struct Inside {
     arriving: Option<Arriving>,
     done: Vec<Completion>,
     /// The end of the connection was told.
-    end_is_told: bool,
+    end_is_reported: bool,
 }
 
 /// See the module.
@@ -85,7 +85,7 @@ impl Default for Endpoint {
             receives: VecDeque::new(),
             arriving: None,
             done: Vec::new(),
-            end_is_told: false,
+            end_is_reported: false,
         }))
     }
 }
@@ -149,8 +149,8 @@ impl Endpoint {
     /// Takes back the receive that was posted first with a context.
     pub fn cancel(&self, context: usize, tell: impl FnOnce(Completion)) -> bool {
         let mut inside = self.lock();
-        let place = inside.receives.iter().position(|receive| receive.context == context);
-        let Some(receive) = place.and_then(|place| inside.receives.remove(place)) else { return false };
+        let index = inside.receives.iter().position(|receive| receive.context == context);
+        let Some(receive) = index.and_then(|index| inside.receives.remove(index)) else { return false };
         drop(inside);
         tell(receive.ended_by(Failure::Cancelled));
         true
@@ -184,13 +184,13 @@ impl Endpoint {
             }
             phase => phase == Phase::Over,
         };
-        is_over && !std::mem::replace(&mut inside.end_is_told, true)
+        is_over && !std::mem::replace(&mut inside.end_is_reported, true)
     }
 
     /// Leaves the connection. What is posted ends.
     pub fn close(&self, session: &Session, tell: impl FnMut(Completion)) {
         let mut inside = self.lock();
-        inside.end_is_told = true;
+        inside.end_is_reported = true;
         if let Some(link) = inside.link.take() {
             link.leave(session);
         }
@@ -252,7 +252,7 @@ impl Inside {
 
     /// It came to nothing, which is told elsewhere.
     pub(crate) fn end_quietly(&mut self) {
-        self.end_is_told = true;
+        self.end_is_reported = true;
         self.end();
     }
 

@@ -6,7 +6,7 @@ use crate::parts::Parts;
 /// Parts of the program's memory that one message may be gathered from.
 pub const PARTS_MAX: usize = 4;
 
-pub type Places = Parts<PARTS_MAX>;
+pub type Buffers = Parts<PARTS_MAX>;
 
 /// The peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +27,17 @@ pub enum Work {
 #[derive(Clone, Copy, Debug)]
 pub struct Post {
     pub work: Work,
-    pub places: Places,
+    pub buffers: Buffers,
     /// For the peer.
     pub immediate: Option<u32>,
     /// The program's word.
     pub context: usize,
-    pub told: Told,
+    pub notify: Notify,
 }
 
 /// Whether the program hears of the end of what it has posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notify {
     Always,
     /// When it goes wrong.
     Failure,
@@ -47,9 +47,9 @@ pub enum Told {
 /// A receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    pub places: Places,
+    pub buffers: Buffers,
     pub context: usize,
-    pub told: Told,
+    pub notify: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,18 +85,18 @@ pub struct Completion {
     pub context: usize,
     pub len: u64,
     /// Where the first byte is.
-    pub place: u64,
+    pub address: u64,
     pub immediate: Option<u32>,
     pub failure: Option<Failure>,
 }
 
 impl Post {
     pub(super) fn is_done(&self) -> Option<Completion> {
-        (self.told == Told::Always).then(|| self.completion(None))
+        (self.notify == Notify::Always).then(|| self.completion(None))
     }
 
     pub(super) fn ended_by(&self, failure: Failure) -> Option<Completion> {
-        (self.told != Told::Never).then(|| self.completion(Some(failure)))
+        (self.notify != Notify::Never).then(|| self.completion(Some(failure)))
     }
 
     fn completion(&self, failure: Option<Failure>) -> Completion {
@@ -105,8 +105,8 @@ impl Post {
             Work::Write(_) => What::Written,
             Work::Read(_) => What::Read,
         };
-        let len = if failure.is_none() { u64::from(self.places.len) } else { 0 };
-        Completion { what, context: self.context, len, place: 0, immediate: None, failure }
+        let len = if failure.is_none() { u64::from(self.buffers.len) } else { 0 };
+        Completion { what, context: self.context, len, address: 0, immediate: None, failure }
     }
 }
 
@@ -117,8 +117,8 @@ impl Receive {
         immediate: Option<u32>,
         failure: Option<Failure>,
     ) -> Completion {
-        let place = self.places.list().first().map_or(0, |part| part.address);
-        Completion { what: What::Received, context: self.context, len, place, immediate, failure }
+        let address = self.buffers.list().first().map_or(0, |part| part.address);
+        Completion { what: What::Received, context: self.context, len, address, immediate, failure }
     }
 
     pub(super) fn ended_by(&self, failure: Failure) -> Completion {

@@ -1,9 +1,9 @@
 //! What comes in to an endpoint, and where it belongs.
 
-use super::post::{Completion, Failure, Receive, Told, What};
+use super::post::{Completion, Failure, Notify, Receive, What};
 use super::regions::{Access, Regions, Remote};
 use super::{Inside, READS_MAX};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::link::{Link, Receiving};
 use crate::lock::lock;
@@ -37,7 +37,7 @@ impl Arriving {
 }
 
 pub(super) fn give_back(receiving: &mut Receiving, arrived: Arrived) -> Result<(), Breach> {
-    let placed = receiving.incoming.place(arrived.fragment)?;
+    let placed = receiving.incoming.locate(arrived.fragment)?;
     receiving.end.take(arrived);
     receiving.incoming.took(placed, arrived.fragment);
     Ok(())
@@ -62,7 +62,7 @@ impl Inside {
     pub(super) fn take(&mut self, link: &Link, regions: &Regions) -> Result<bool, Breach> {
         let mut receiving = lock(&link.receiving);
         let Some(arrived) = receiving.end.first()? else { return Ok(false) };
-        let placed = receiving.incoming.place(arrived.fragment)?;
+        let placed = receiving.incoming.locate(arrived.fragment)?;
         if placed.at == 0 {
             let operation = link.operation(arrived, placed.total)?;
             let Some(into) = self.begin(link, operation, regions)? else { return Ok(false) };
@@ -104,7 +104,7 @@ impl Inside {
             }
             Kind::Answer => {
                 let asked = self.asked.front().ok_or(Breach)?;
-                if asked.places.len != operation.len {
+                if asked.buffers.len != operation.len {
                     return Err(Breach);
                 }
                 Ok(Some(Into::Asked))
@@ -145,15 +145,15 @@ impl Inside {
         arriving: &Arriving,
         regions: &Regions,
     ) -> Result<(), Breach> {
-        let head = HEAD_LEN as u64;
+        let header_len = HEADER_LEN as u64;
         let (mut offset, mut from, mut len) = (arrived.offset, at, u64::from(arrived.fragment.len));
-        if from < head {
-            (offset, from, len) = (offset + head, head, len - head);
+        if from < header_len {
+            (offset, from, len) = (offset + header_len, header_len, len - header_len);
         }
-        let from = from - head;
-        let places = match &arriving.into {
-            Into::Receive(receive) => &receive.places,
-            Into::Asked => &self.asked.front().ok_or(Breach)?.places,
+        let from = from - header_len;
+        let buffers = match &arriving.into {
+            Into::Receive(receive) => &receive.buffers,
+            Into::Asked => &self.asked.front().ok_or(Breach)?.buffers,
             Into::Region(remote) => {
                 // It may have been given back in the middle of the message.
                 let part = regions.find(remote.within(from, len), Access::Write).ok_or(Breach)?;
@@ -162,7 +162,7 @@ impl Inside {
             Into::Nowhere => return Ok(()),
         };
         // What there is no room for is dropped.
-        for (part, at) in places.within(from, len) {
+        for (part, at) in buffers.within(from, len) {
             from_connection(part, &link.memory, offset + at).map_err(|_| Breach)?;
         }
         Ok(())
@@ -173,10 +173,10 @@ impl Inside {
         let (len, immediate) = (u64::from(operation.len), operation.immediate);
         match into {
             Into::Receive(receive) => {
-                let room = u64::from(receive.places.len);
+                let room = u64::from(receive.buffers.len);
                 let over = len.checked_sub(room).filter(|over| *over > 0);
                 let failure = over.map(Failure::Truncated);
-                if receive.told == Told::Always || failure.is_some() {
+                if receive.notify == Notify::Always || failure.is_some() {
                     self.done.push(receive.completion(len.min(room), immediate, failure));
                 }
             }
@@ -188,7 +188,7 @@ impl Inside {
                 what: What::WasWritten,
                 context: 0,
                 len,
-                place: 0,
+                address: 0,
                 immediate,
                 failure: None,
             }),

@@ -1,9 +1,9 @@
 //! What goes out of an endpoint: answers first, then what is posted, in order.
 
-use super::post::{Places, Post, Work};
+use super::post::{Buffers, Post, Work};
 use super::regions::{Access, Regions, Remote};
 use super::{Inside, READS_MAX};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::link::Link;
 use crate::lock::lock;
@@ -14,7 +14,7 @@ use toe_ring::via::Breach;
 /// Where the bytes of a message are.
 #[derive(Debug)]
 enum Data {
-    Places(Places),
+    Buffers(Buffers),
     /// The program has its memory back.
     Copied(Box<[u8]>),
     Region(Remote),
@@ -30,8 +30,8 @@ impl Data {
         regions: &Regions,
     ) -> Result<(), Breach> {
         match self {
-            Data::Places(places) => {
-                for (part, at) in places.within(from, len) {
+            Data::Buffers(buffers) => {
+                for (part, at) in buffers.within(from, len) {
                     to_connection(part, memory, offset + at).map_err(|_| Breach)?;
                 }
                 Ok(())
@@ -52,7 +52,7 @@ impl Data {
 /// A message on its way out.
 #[derive(Debug)]
 pub(super) struct Sending {
-    head: [u8; HEAD_LEN],
+    header: [u8; HEADER_LEN],
     data: Data,
     message: Outgoing,
     /// What was posted for it.
@@ -61,16 +61,16 @@ pub(super) struct Sending {
 
 impl Sending {
     fn new(operation: Operation, data: Data, post: Option<Post>) -> Sending {
-        Sending { head: operation.encode(), data, message: Outgoing::new(operation.message_len()), post }
+        Sending { header: operation.encode(), data, message: Outgoing::new(operation.message_len()), post }
     }
 
     pub fn of(post: Post) -> Sending {
-        let len = post.places.len;
+        let len = post.buffers.len;
         let (kind, target) = match post.work {
             Work::Send => {
                 return Sending::new(
                     Operation::send(post.immediate, len),
-                    Data::Places(post.places),
+                    Data::Buffers(post.buffers),
                     Some(post),
                 );
             }
@@ -79,8 +79,8 @@ impl Sending {
         };
         let immediate = post.immediate;
         let operation = Operation { kind, immediate, address: target.offset, handle: target.key, len };
-        let places = if kind == Kind::Read { Places::default() } else { post.places };
-        Sending::new(operation, Data::Places(places), Some(post))
+        let buffers = if kind == Kind::Read { Buffers::default() } else { post.buffers };
+        Sending::new(operation, Data::Buffers(buffers), Some(post))
     }
 
     pub fn into_post(self) -> Option<Post> {
@@ -90,20 +90,20 @@ impl Sending {
     /// Copies a piece to its place.
     fn gather(&self, memory: &ViaMemory, offset: u64, piece: Piece, regions: &Regions) -> Result<(), Breach> {
         let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));
-        let head = HEAD_LEN as u64;
-        if from < head {
+        let header_len = HEADER_LEN as u64;
+        if from < header_len {
             // A head is never cut.
-            memory.write(offset, &self.head).map_err(|_| Breach)?;
-            (offset, from, len) = (offset + head, head, len - head);
+            memory.write(offset, &self.header).map_err(|_| Breach)?;
+            (offset, from, len) = (offset + header_len, header_len, len - header_len);
         }
-        self.data.gather((from - head, len), memory, offset, regions)
+        self.data.gather((from - header_len, len), memory, offset, regions)
     }
 }
 
 /// The bytes, out of the program's memory.
-fn copied(places: &Places) -> Box<[u8]> {
-    let mut bytes = Vec::with_capacity(places.len as usize);
-    for Part { address, len, .. } in places.list() {
+fn copied(buffers: &Buffers) -> Box<[u8]> {
+    let mut bytes = Vec::with_capacity(buffers.len as usize);
+    for Part { address, len, .. } in buffers.list() {
         // SAFETY: needed to keep what the program posts and wants back at once. It has promised that so many bytes are there.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(*address as *const u8, *len as usize) });
     }
@@ -153,10 +153,10 @@ impl Inside {
     pub(super) fn keep_copy_of_last(&mut self) {
         let last = if self.posted.is_empty() { self.sending.as_mut() } else { self.posted.back_mut() };
         if let Some(sending) = last
-            && let Some(Post { places, .. }) = sending.post
-            && matches!(sending.data, Data::Places(_))
+            && let Some(Post { buffers, .. }) = sending.post
+            && matches!(sending.data, Data::Buffers(_))
         {
-            sending.data = Data::Copied(copied(&places));
+            sending.data = Data::Copied(copied(&buffers));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Two endpoints over real memory, without an engine, in one thread: what each does is what a seed says.
 
-use super::post::{Part, Places, Target, Told, What, Work};
+use super::post::{Buffers, Notify, Part, Target, What, Work};
 use super::regions::Region;
 use super::*;
 use crate::channel::tests::{Process, Random, process};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use std::collections::HashMap;
 use toe_abi::channel::Side;
 use toe_abi::via::{Fragment, ViaLayout};
@@ -16,7 +16,7 @@ struct Node {
     endpoint: Endpoint,
     regions: Regions,
     area: Box<[u8]>,
-    told: Vec<Completion>,
+    reported: Vec<Completion>,
 }
 
 const KEY: u32 = 7;
@@ -36,36 +36,36 @@ impl Node {
         let endpoint = Endpoint::default();
         endpoint.lock().link = Some(link);
         endpoint.lock().connect();
-        Node { endpoint, regions, area, told: Vec::new() }
+        Node { endpoint, regions, area, reported: Vec::new() }
     }
 
     fn progress(&mut self) {
-        self.endpoint.progress(&self.regions, |completion| self.told.push(completion));
+        self.endpoint.progress(&self.regions, |completion| self.reported.push(completion));
     }
 
     fn post(&mut self, work: Work, bytes: &[u8], context: usize, is_copied: bool) -> Result<(), Failure> {
-        let places = places(bytes);
+        let buffers = buffers(bytes);
         let immediate = context.is_multiple_of(3).then_some(context as u32);
-        let post = Post { work, places, immediate, context, told: Told::Always };
+        let post = Post { work, buffers, immediate, context, notify: Notify::Always };
         let post = if matches!(work, Work::Read(_)) { Post { immediate: None, ..post } } else { post };
-        self.endpoint.post(post, is_copied, &self.regions, |completion| self.told.push(completion))
+        self.endpoint.post(post, is_copied, &self.regions, |completion| self.reported.push(completion))
     }
 
     fn receive(&self, room: &[u8], context: usize) {
-        let receive = Receive { places: places(room), context, told: Told::Always };
+        let receive = Receive { buffers: buffers(room), context, notify: Notify::Always };
         self.endpoint.receive(receive).expect("a receive");
     }
 }
 
 /// In two pieces, so that those are gone over.
-fn places(bytes: &[u8]) -> Places {
+fn buffers(bytes: &[u8]) -> Buffers {
     let (first, second) = bytes.split_at(bytes.len() / 3);
-    let mut places = Places::default();
+    let mut buffers = Buffers::default();
     for part in [first, second] {
-        places.push(Part { address: part.as_ptr() as u64, handle: 0, len: part.len() as u32 });
+        buffers.push(Part { address: part.as_ptr() as u64, handle: 0, len: part.len() as u32 });
     }
-    places.len = bytes.len() as u32;
-    places
+    buffers.len = bytes.len() as u32;
+    buffers
 }
 
 struct Pair {
@@ -149,21 +149,25 @@ fn all_that_is_posted_is_done_once_and_in_order() {
             pair.nodes.iter_mut().for_each(Node::progress);
         }
         for side in [0, 1] {
-            let told = std::mem::take(&mut pair.nodes[side].told);
-            assert!(told.iter().all(|told| told.failure.is_none()), "seed {seed}: {told:?}");
-            let received: Vec<_> = told.iter().filter(|told| told.what == What::Received).collect();
+            let reported = std::mem::take(&mut pair.nodes[side].reported);
+            assert!(reported.iter().all(|reported| reported.failure.is_none()), "seed {seed}: {reported:?}");
+            let received: Vec<_> =
+                reported.iter().filter(|reported| reported.what == What::Received).collect();
             assert_eq!(received.len(), expected[side].len(), "seed {seed}");
-            for (number, (told, data)) in received.iter().zip(&expected[side]).enumerate() {
-                assert_eq!((told.context, told.len), (number, data.len() as u64), "seed {seed}");
+            for (number, (reported, data)) in received.iter().zip(&expected[side]).enumerate() {
+                assert_eq!((reported.context, reported.len), (number, data.len() as u64), "seed {seed}");
                 assert!(rooms[side][number][..data.len()] == data[..], "seed {seed}, message {number}");
             }
-            for told in told.iter().filter(|told| ![What::Received, What::WasWritten].contains(&told.what)) {
-                let (what, data) = out[side].remove(&told.context).expect("posted, and done once");
-                assert_eq!(told.what, what, "seed {seed}");
+            for reported in reported
+                .iter()
+                .filter(|reported| ![What::Received, What::WasWritten].contains(&reported.what))
+            {
+                let (what, data) = out[side].remove(&reported.context).expect("posted, and done once");
+                assert_eq!(reported.what, what, "seed {seed}");
                 match what {
                     What::Read => assert!(data == [0xee; 1000], "seed {seed}"),
                     What::Written => {
-                        let there = &pair.nodes[1 - side].area[told.context * 1000..][..1000];
+                        let there = &pair.nodes[1 - side].area[reported.context * 1000..][..1000];
                         assert!(there == data, "seed {seed}");
                     }
                     _ => {}
@@ -181,18 +185,24 @@ fn a_message_waits_for_its_receive_and_one_that_is_too_long_is_cut() {
     let [zero, one] = &mut pair.nodes;
     zero.post(Work::Send, &data, 1, false).expect("posted");
     one.progress();
-    assert!(one.told.is_empty() && !one.endpoint.has_work(), "nothing to be done without a receive");
+    assert!(one.reported.is_empty() && !one.endpoint.has_work(), "nothing to be done without a receive");
     let room = vec![0; 60_000];
     one.receive(&room, 5);
     assert!(one.endpoint.has_work());
     one.progress();
-    let told = one.told.pop().expect("received");
-    assert_eq!((told.context, told.len, told.failure), (5, 60_000, Some(Failure::Truncated(40_000))));
+    let reported = one.reported.pop().expect("received");
+    assert_eq!(
+        (reported.context, reported.len, reported.failure),
+        (5, 60_000, Some(Failure::Truncated(40_000)))
+    );
     assert!(room == data[..60_000]);
     zero.post(Work::Send, &data[..10], 2, false).expect("posted");
     one.receive(&room, 6);
     one.progress();
-    assert_eq!(one.told.pop().map(|told| (told.context, told.len, told.failure)), Some((6, 10, None)));
+    assert_eq!(
+        one.reported.pop().map(|reported| (reported.context, reported.len, reported.failure)),
+        Some((6, 10, None))
+    );
     assert!(!one.endpoint.cancel(9, |_| ()) && zero.endpoint.phase() == Phase::Connected);
 }
 
@@ -216,8 +226,9 @@ fn memory_that_is_not_open_is_not_touched_and_the_asker_hears_it() {
             assert_eq!(zero.endpoint.phase(), Phase::Over);
             // A write is done when it is where its target finds it.
             let of_work = if writes { None } else { Some(Failure::Refused) };
-            let told: Vec<_> = zero.told.iter().map(|told| (told.context, told.failure)).collect();
-            assert_eq!(told, [(1, of_work), (2, Some(Failure::Cancelled))]);
+            let reported: Vec<_> =
+                zero.reported.iter().map(|reported| (reported.context, reported.failure)).collect();
+            assert_eq!(reported, [(1, of_work), (2, Some(Failure::Cancelled))]);
             assert!(data.iter().all(|byte| *byte == 0x11), "nothing was read");
             assert!(zero.endpoint.take_end() && !zero.endpoint.take_end());
         }
@@ -235,13 +246,14 @@ fn who_leaves_is_heard_and_all_that_is_posted_ends_once() {
     zero.post(Work::Send, &data, 2, false).expect("posted");
     zero.post(Work::Send, &data, 3, false).expect("posted");
     one.post(Work::Send, &data[..8], 4, false).expect("posted");
-    let mut told = Vec::new();
-    one.endpoint.close(&pair.processes[1].session, |completion| told.push(completion));
-    assert!(told.is_empty(), "it had gone");
+    let mut reported = Vec::new();
+    one.endpoint.close(&pair.processes[1].session, |completion| reported.push(completion));
+    assert!(reported.is_empty(), "it had gone");
     zero.progress();
-    let told: Vec<_> = zero.told.iter().map(|told| (told.context, told.failure)).collect();
+    let reported: Vec<_> =
+        zero.reported.iter().map(|reported| (reported.context, reported.failure)).collect();
     assert_eq!(
-        told,
+        reported,
         [(1, None), (2, Some(Failure::Ended)), (3, Some(Failure::Ended))],
         "what was sent comes first"
     );
@@ -262,7 +274,7 @@ fn as_much_as_may_be_posted_can_be_and_no_more() {
     for number in 0..RECEIVES_MAX {
         zero.receive(&data, number);
     }
-    let one_more = Receive { places: places(&data), context: 0, told: Told::Always };
+    let one_more = Receive { buffers: buffers(&data), context: 0, notify: Notify::Always };
     assert_eq!(zero.endpoint.receive(one_more), Err(Failure::Full));
 }
 
@@ -276,28 +288,28 @@ fn a_peer_that_writes_what_no_library_writes_harms_itself() {
         let (memory, one) = (pair.memory.clone(), &mut pair.nodes[1]);
         let room = vec![0; 4096];
         (0..4).for_each(|number| one.receive(&room, number));
-        for place in 0..40 {
+        for index in 0..40 {
             let kinds = [Kind::Send, Kind::Write, Kind::Read, Kind::Answer, Kind::Refuse, Kind::Greet];
             let kind = kinds[random.below(6) as usize];
             let handle = [KEY, KEY, KEY + 1][random.below(3) as usize];
             let address = random.below(AREA as u64);
             let most = [20, 4000, 5000][random.below(3) as usize];
             let len = random.below(most) as u32;
-            let mut head = Operation { kind, immediate: None, address, handle, len }.encode();
+            let mut header = Operation { kind, immediate: None, address, handle, len }.encode();
             if random.below(6) == 0 {
-                head[random.below(HEAD_LEN as u64) as usize] = random.below(256) as u8;
+                header[random.below(HEADER_LEN as u64) as usize] = random.below(256) as u8;
             }
-            let total = HEAD_LEN as u64 + u64::from(len) - random.below(40) / 39;
+            let total = HEADER_LEN as u64 + u64::from(len) - random.below(40) / 39;
             let fragment = Fragment { len: total.min(16_384) as u32, begins: Some(total) };
             let at = if fragment.is_inline() {
-                ViaLayout::slot(Side::Zero, place) + 16
+                ViaLayout::slot(Side::Zero, index) + 16
             } else {
                 ViaLayout::data(Side::Zero)
             };
-            memory.write(at, &head).expect("within");
-            let [word0, word1] = fragment.encode(place);
-            memory.write(ViaLayout::slot(Side::Zero, place) + 8, &word1.to_le_bytes()).expect("within");
-            memory.write(ViaLayout::slot(Side::Zero, place), &word0.to_le_bytes()).expect("within");
+            memory.write(at, &header).expect("within");
+            let [word0, word1] = fragment.encode(index);
+            memory.write(ViaLayout::slot(Side::Zero, index) + 8, &word1.to_le_bytes()).expect("within");
+            memory.write(ViaLayout::slot(Side::Zero, index), &word0.to_le_bytes()).expect("within");
             one.progress();
         }
         assert!(one.area[AREA / 2..].iter().all(|byte| *byte == 0xee), "seed {seed}");

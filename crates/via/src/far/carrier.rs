@@ -13,12 +13,12 @@ use super::inward::{Inward, STRAIGHT_MIN, publish};
 use super::mpa::Start;
 use super::outward::Frame;
 use super::wire::Wire;
-use crate::core::operation::HEAD_LEN;
+use crate::core::operation::HEADER_LEN;
 use toe::native::{Bytes, Maker, Room};
 use toe_abi::channel::Side;
 use toe_abi::errno::Errno;
 use toe_abi::via::{Attributes, FRAGMENT_MAX, Fragment, ViaState};
-use toe_ring::via::{Breach, Room as Place};
+use toe_ring::via::{Breach, Room as RingRoom};
 use toe_ring::{ViaMemory, ViaReceiver, ViaSender};
 
 /// Bytes of frames that are put together before they are sent.
@@ -71,7 +71,7 @@ pub struct Carrier {
     me: Introduction,
     answer: Option<Answer>,
     /// What the other side was told to be done with: fragments, and bytes of the data part.
-    told: (u32, u64),
+    credited: (u32, u64),
     /// What it has said to be done with.
     given_back: u32,
     is_prompt: bool,
@@ -117,7 +117,7 @@ impl Carrier {
             phase,
             me,
             answer: None,
-            told: (0, 0),
+            credited: (0, 0),
             given_back: 0,
             is_prompt: are_operations && attributes.level() == 2,
             is_finished: false,
@@ -323,19 +323,25 @@ impl Carrier {
             }
         }
         let Ok((taken, freed)) = self.inward.into.taken() else { return self.break_off() };
-        let since = (taken.wrapping_sub(self.told.0), freed - self.told.1);
+        let since = (taken.wrapping_sub(self.credited.0), freed - self.credited.1);
         let shape = self.memory.shape();
         let is_much =
             since.0 >= shape.slots() / TELL_PART || since.1 >= shape.data_len() / u64::from(TELL_PART);
         if (is_much || self.is_prompt && since.0 > 0) && self.memory.state() != ViaState::Closed {
             self.framer.put_credit(&mut self.outbox, taken);
-            self.told = (taken, freed);
+            self.credited = (taken, freed);
         }
     }
 
     /// The program's next fragment, for which `from` has room: publishes it and takes it at once, so that nobody reads its bytes in the memory, where they then
     /// need not be. `false`: it is to go the way of all, because something is before it.
-    pub fn take_from(&mut self, from: &mut ViaSender, fragment: Fragment, room: Place, bytes: &[u8]) -> bool {
+    pub fn take_from(
+        &mut self,
+        from: &mut ViaSender,
+        fragment: Fragment,
+        room: RingRoom,
+        bytes: &[u8],
+    ) -> bool {
         if self.phase != Phase::Open || bytes.len() < STRAIGHT_MIN {
             return false;
         }
@@ -356,13 +362,13 @@ impl Carrier {
 
     /// A fragment into the stream. What that does not take is in the outbox then, where nothing was.
     fn send_straight(&mut self, fragment: Fragment, bytes: Bytes<'_>) -> Result<(), Wrong> {
-        let mut head = [0; HEAD_LEN];
-        let head = &mut head[..self.framer.head_of(fragment)];
+        let mut operation_header = [0; HEADER_LEN];
+        let operation_header = &mut operation_header[..self.framer.header_len_of(fragment)];
         match bytes {
-            Bytes::Shared(memory, at) => memory.read(at, head).map_err(|_| Wrong::Segment)?,
-            Bytes::Own(bytes) => head.copy_from_slice(&bytes[..head.len()]),
+            Bytes::Shared(memory, at) => memory.read(at, operation_header).map_err(|_| Wrong::Segment)?,
+            Bytes::Own(bytes) => operation_header.copy_from_slice(&bytes[..operation_header.len()]),
         }
-        let opened = self.framer.open(&mut self.outbox, fragment, head)?;
+        let opened = self.framer.open(&mut self.outbox, fragment, operation_header)?;
         let mut frame = Frame::new(&self.outbox, opened, bytes, fragment.len);
         let all = frame.left();
         let sent = match self.wire.as_ref().map(|wire| wire.send_made(&mut frame)) {
@@ -443,7 +449,7 @@ impl Carrier {
     }
 
     fn take_reply(&mut self) -> Result<usize, Wrong> {
-        let Some((start, used)) = Start::first(self.inward.kept(), true)? else { return Ok(0) };
+        let Some((start, used)) = Start::first(self.inward.buffered(), true)? else { return Ok(0) };
         let said = Introduction::decode(start.private)?;
         self.has_changed = true;
         match said {

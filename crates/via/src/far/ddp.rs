@@ -21,7 +21,7 @@ pub const MESSAGE_MAX: u64 = u32::MAX as u64;
 
 /// Where the bytes of a segment belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DdpBuffer {
     /// In the memory that the tag stands for, from an offset on.
     Tagged { tag: u32, offset: u64 },
     /// In the buffer number `message` of a queue, from an offset on. The numbers begin at 1.
@@ -31,7 +31,7 @@ pub enum Place {
 /// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    pub place: Place,
+    pub buffer: DdpBuffer,
     /// It is the last one of its message.
     pub is_last: bool,
     /// The upper layer's: a byte, and of untagged ones 32 bits more (else 0).
@@ -40,9 +40,9 @@ pub struct Header {
 
 impl Header {
     pub const fn header_len(&self) -> usize {
-        match self.place {
-            Place::Tagged { .. } => TAGGED_LEN,
-            Place::Untagged { .. } => UNTAGGED_LEN,
+        match self.buffer {
+            DdpBuffer::Tagged { .. } => TAGGED_LEN,
+            DdpBuffer::Untagged { .. } => UNTAGGED_LEN,
         }
     }
 
@@ -51,13 +51,13 @@ impl Header {
         let mut bytes = [0; UNTAGGED_LEN];
         bytes[0] = VERSION | if self.is_last { LAST } else { 0 };
         bytes[1] = self.upper.0;
-        match self.place {
-            Place::Tagged { tag, offset } => {
+        match self.buffer {
+            DdpBuffer::Tagged { tag, offset } => {
                 bytes[0] |= TAGGED;
                 bytes[2..6].copy_from_slice(&tag.to_be_bytes());
                 bytes[6..14].copy_from_slice(&offset.to_be_bytes());
             }
-            Place::Untagged { queue, message, offset } => {
+            DdpBuffer::Untagged { queue, message, offset } => {
                 let words = [self.upper.1, queue, message, offset];
                 for (to, word) in bytes[2..].chunks_exact_mut(4).zip(words) {
                     to.copy_from_slice(&word.to_be_bytes());
@@ -77,16 +77,16 @@ impl Header {
         if control & TAGGED != 0 {
             let (head, data) = segment.split_first_chunk::<TAGGED_LEN>().ok_or(Wrong::Segment)?;
             let [_, upper, t0, t1, t2, t3, offset @ ..] = *head;
-            let place = Place::Tagged {
+            let buffer = DdpBuffer::Tagged {
                 tag: u32::from_be_bytes([t0, t1, t2, t3]),
                 offset: u64::from_be_bytes(offset),
             };
-            return Ok((Header { place, is_last, upper: (upper, 0) }, data));
+            return Ok((Header { buffer, is_last, upper: (upper, 0) }, data));
         }
         let (head, data) = segment.split_first_chunk::<UNTAGGED_LEN>().ok_or(Wrong::Segment)?;
         let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let place = Place::Untagged { queue: word(6), message: word(10), offset: word(14) };
-        Ok((Header { place, is_last, upper: (head[1], word(2)) }, data))
+        let buffer = DdpBuffer::Untagged { queue: word(6), message: word(10), offset: word(14) };
+        Ok((Header { buffer, is_last, upper: (head[1], word(2)) }, data))
     }
 }
 
@@ -103,13 +103,13 @@ pub struct Cut {
 impl Cut {
     /// A message of `total` bytes, in segments of at most `segment_max`; `None`: a segment of so many has no room for data, or an offset
     /// would be past what can be written.
-    pub fn new(place: Place, upper: (u8, u32), total: u64, segment_max: usize) -> Option<Cut> {
-        let first = Header { place, is_last: false, upper };
+    pub fn new(buffer: DdpBuffer, upper: (u8, u32), total: u64, segment_max: usize) -> Option<Cut> {
+        let first = Header { buffer, is_last: false, upper };
         let data_max =
             segment_max.min(SEGMENT_MAX).checked_sub(first.header_len()).filter(|room| *room > 0)?;
-        let end_fits = match place {
-            Place::Tagged { offset, .. } => offset.checked_add(total).is_some(),
-            Place::Untagged { offset, .. } => offset == 0 && total <= MESSAGE_MAX,
+        let end_fits = match buffer {
+            DdpBuffer::Tagged { offset, .. } => offset.checked_add(total).is_some(),
+            DdpBuffer::Untagged { offset, .. } => offset == 0 && total <= MESSAGE_MAX,
         };
         end_fits.then_some(Cut { first, total, sent: Some(0), data_max })
     }
@@ -119,12 +119,14 @@ impl Cut {
         let at = self.sent?;
         let end = self.total.min(at + self.data_max as u64);
         let is_last = end == self.total;
-        let place = match self.first.place {
-            Place::Tagged { tag, offset } => Place::Tagged { tag, offset: offset + at },
-            Place::Untagged { queue, message, .. } => Place::Untagged { queue, message, offset: at as u32 },
+        let buffer = match self.first.buffer {
+            DdpBuffer::Tagged { tag, offset } => DdpBuffer::Tagged { tag, offset: offset + at },
+            DdpBuffer::Untagged { queue, message, .. } => {
+                DdpBuffer::Untagged { queue, message, offset: at as u32 }
+            }
         };
         self.sent = if is_last { None } else { Some(end) };
-        Some((Header { place, is_last, ..self.first }, at..end))
+        Some((Header { buffer, is_last, ..self.first }, at..end))
     }
 }
 
@@ -154,8 +156,8 @@ pub struct Placed {
 impl Queue {
     /// A segment of `len` bytes for this queue, whose buffers have `room` bytes. TCP keeps the order: what does not follow is wrong, and so
     /// is what there is no room for (RFC 5041, 7.2: "Untagged Buffer: MSN range, MO, message too long").
-    pub fn place(&mut self, header: &Header, len: usize, room: u32) -> Result<Placed, Wrong> {
-        let Place::Untagged { message, offset, .. } = header.place else { return Err(Wrong::Segment) };
+    pub fn locate(&mut self, header: &Header, len: usize, room: u32) -> Result<Placed, Wrong> {
+        let DdpBuffer::Untagged { message, offset, .. } = header.buffer else { return Err(Wrong::Segment) };
         let end = u32::try_from(len).ok().and_then(|len| offset.checked_add(len)).ok_or(Wrong::Segment)?;
         let goes_on = len > 0 || header.is_last;
         if message != self.message || offset != self.come || end > room || !goes_on {

@@ -2,16 +2,16 @@
 //! [`super::carrier`].
 
 use super::Wrong;
-use super::ddp::{Header, MESSAGE_MAX, Place, Queue};
+use super::ddp::{DdpBuffer, Header, MESSAGE_MAX, Queue};
 use super::mpa::{close_frame, open_frame, put_frame};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use toe_abi::via::{FRAGMENT_MAX, Fragment};
 
 /// RDMAP's control bytes: version 1, and the operation.
 const WRITE: u8 = 0x40;
 const SEND: u8 = 0x43;
 /// Not RDMAP's: the head of a write, and credit.
-const WRITE_HEAD: u8 = 0x4e;
+const WRITE_HEADER: u8 = 0x4e;
 const CREDIT: u8 = 0x4f;
 
 const MESSAGES: u32 = 0;
@@ -27,9 +27,9 @@ struct Writing {
 
 impl Writing {
     /// Where the bytes belong that begin at `at` in the message.
-    fn place(self, at: u64) -> Place {
-        let offset = self.address.wrapping_add(at - HEAD_LEN as u64);
-        Place::Tagged { tag: self.tag, offset }
+    fn buffer(self, at: u64) -> DdpBuffer {
+        let offset = self.address.wrapping_add(at - HEADER_LEN as u64);
+        DdpBuffer::Tagged { tag: self.tag, offset }
     }
 }
 
@@ -69,12 +69,12 @@ impl Framer {
     }
 
     /// Whether the beginning of a fragment says how it goes: so much of it.
-    pub const fn head_of(&self, fragment: Fragment) -> usize {
+    pub const fn header_len_of(&self, fragment: Fragment) -> usize {
         let is_operation = self.are_operations && fragment.begins.is_some();
         if !is_operation {
             0
-        } else if fragment.len as usize > HEAD_LEN {
-            HEAD_LEN
+        } else if fragment.len as usize > HEADER_LEN {
+            HEADER_LEN
         } else {
             fragment.len as usize
         }
@@ -83,37 +83,45 @@ impl Framer {
     /// Puts a fragment behind what is in `stream`. Wrong: it does not follow the one before, or is of a message that is too long for DDP;
     /// the stream is then as it was.
     pub fn put(&mut self, stream: &mut Vec<u8>, fragment: Fragment, bytes: &[u8]) -> Result<(), Wrong> {
-        let opened = self.open(stream, fragment, &bytes[..self.head_of(fragment)])?;
+        let opened = self.open(stream, fragment, &bytes[..self.header_len_of(fragment)])?;
         stream.extend_from_slice(&bytes[opened.done..]);
         close_frame(stream, opened.at, opened.segment_len);
         Ok(())
     }
 
-    /// The same but for the fragment's bytes, and what is behind them. `head`: [`Framer::head_of`] first bytes of it.
-    pub fn open(&mut self, stream: &mut Vec<u8>, fragment: Fragment, head: &[u8]) -> Result<Opened, Wrong> {
-        let (mut way, head, done) = match (self.under_way, fragment.begins) {
-            (None, Some(total)) if total <= MESSAGE_MAX => self.begin(stream, total, fragment, head)?,
+    /// The same but for the fragment's bytes, and what is behind them. `operation_header`: [`Framer::header_len_of`] first bytes of it.
+    pub fn open(
+        &mut self,
+        stream: &mut Vec<u8>,
+        fragment: Fragment,
+        operation_header: &[u8],
+    ) -> Result<Opened, Wrong> {
+        let (mut way, operation_header, done) = match (self.under_way, fragment.begins) {
+            (None, Some(total)) if total <= MESSAGE_MAX => {
+                self.begin(stream, total, fragment, operation_header)?
+            }
             (Some(way), None) => (way, &[][..], 0),
             _ => return Err(Wrong::Segment),
         };
         // Of a write the head has gone by itself.
-        let len = fragment.len as usize - (done - head.len());
+        let len = fragment.len as usize - (done - operation_header.len());
         let end = way.at + len as u64;
         if end > way.total {
             return Err(Wrong::Segment);
         }
         let is_last = end == way.total;
         let header = match way.writing {
-            Some(writing) => Header { place: writing.place(way.at), is_last, upper: (WRITE, 0) },
+            Some(writing) => Header { buffer: writing.buffer(way.at), is_last, upper: (WRITE, 0) },
             None => {
-                let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: way.at as u32 };
-                Header { place, is_last, upper: (SEND, way.total as u32) }
+                let buffer =
+                    DdpBuffer::Untagged { queue: MESSAGES, message: self.message, offset: way.at as u32 };
+                Header { buffer, is_last, upper: (SEND, way.total as u32) }
             }
         };
         let (at, segment_len) = (stream.len(), header.header_len() + len);
         open_frame(stream, segment_len)?;
         stream.extend_from_slice(&header.encode()[..header.header_len()]);
-        stream.extend_from_slice(head);
+        stream.extend_from_slice(operation_header);
         way.at = end;
         if is_last && way.writing.is_none() {
             self.message = self.message.wrapping_add(1);
@@ -129,39 +137,43 @@ impl Framer {
         stream: &mut Vec<u8>,
         total: u64,
         fragment: Fragment,
-        head: &'o [u8],
+        operation_header: &'o [u8],
     ) -> Result<(UnderWay, &'o [u8], usize), Wrong> {
         let plain = UnderWay { total, at: 0, writing: None };
         if !self.are_operations {
             return Ok((plain, &[], 0));
         }
-        let head = head.first_chunk::<HEAD_LEN>().ok_or(Wrong::Segment)?;
-        let operation = Operation::decode(head, total).ok_or(Wrong::Segment)?;
+        let operation_header = operation_header.first_chunk::<HEADER_LEN>().ok_or(Wrong::Segment)?;
+        let operation = Operation::decode(operation_header, total).ok_or(Wrong::Segment)?;
         if operation.kind != Kind::Write || operation.len == 0 {
-            return Ok((plain, head, HEAD_LEN));
+            return Ok((plain, operation_header, HEADER_LEN));
         }
-        if fragment.len as usize == HEAD_LEN {
+        if fragment.len as usize == HEADER_LEN {
             return Err(Wrong::Segment);
         }
-        let place = Place::Untagged { queue: MESSAGES, message: self.message, offset: 0 };
-        put_segment(stream, Header { place, is_last: true, upper: (WRITE_HEAD, HEAD_LEN as u32) }, head);
+        let buffer = DdpBuffer::Untagged { queue: MESSAGES, message: self.message, offset: 0 };
+        put_segment(
+            stream,
+            Header { buffer, is_last: true, upper: (WRITE_HEADER, HEADER_LEN as u32) },
+            operation_header,
+        );
         self.message = self.message.wrapping_add(1);
         let writing = Writing { tag: operation.handle, address: operation.address };
-        Ok((UnderWay { at: HEAD_LEN as u64, writing: Some(writing), ..plain }, &[], HEAD_LEN))
+        Ok((UnderWay { at: HEADER_LEN as u64, writing: Some(writing), ..plain }, &[], HEADER_LEN))
     }
 
     /// So many fragments of the peer's are done with.
     pub fn put_credit(&mut self, stream: &mut Vec<u8>, taken: u32) {
-        let place = Place::Untagged { queue: CREDITS, message: self.credits, offset: 0 };
-        put_segment(stream, Header { place, is_last: true, upper: (CREDIT, taken) }, &[]);
+        let buffer = DdpBuffer::Untagged { queue: CREDITS, message: self.credits, offset: 0 };
+        put_segment(stream, Header { buffer, is_last: true, upper: (CREDIT, taken) }, &[]);
         self.credits = self.credits.wrapping_add(1);
     }
 }
 
 fn put_segment(stream: &mut Vec<u8>, header: Header, bytes: &[u8]) {
-    let head = header.encode();
+    let operation_header = header.encode();
     // A fragment and a header are less than a segment may have.
-    put_frame(stream, &[&head[..header.header_len()], bytes]);
+    put_frame(stream, &[&operation_header[..header.header_len()], bytes]);
 }
 
 /// What a segment brings.
@@ -182,7 +194,7 @@ pub enum Brought<'s> {
 pub struct Coming<'s> {
     pub fragment: Fragment,
     /// Bytes of the fragment that come before those of the segment.
-    pub head: &'s [u8],
+    pub operation_header: &'s [u8],
     /// Bytes of the segment before those of the fragment.
     pub header_len: usize,
 }
@@ -195,7 +207,7 @@ pub struct Reader {
     credits: Queue,
     under_way: Option<UnderWay>,
     /// That of a write of which nothing else has come.
-    head: [u8; HEAD_LEN],
+    operation_header: [u8; HEADER_LEN],
 }
 
 impl Reader {
@@ -205,28 +217,28 @@ impl Reader {
             messages: Queue::default(),
             credits: Queue::default(),
             under_way: None,
-            head: [0; HEAD_LEN],
+            operation_header: [0; HEADER_LEN],
         }
     }
 
     /// Takes the next segment of the stream.
     pub fn take<'s>(&'s mut self, segment: &'s [u8]) -> Result<Brought<'s>, Wrong> {
         let (header, data) = Header::decode(segment)?;
-        match (header.place, header.upper) {
-            (Place::Untagged { queue: CREDITS, .. }, (CREDIT, taken)) if header.is_last => {
-                self.credits.place(&header, data.len(), 0)?;
+        match (header.buffer, header.upper) {
+            (DdpBuffer::Untagged { queue: CREDITS, .. }, (CREDIT, taken)) if header.is_last => {
+                self.credits.locate(&header, data.len(), 0)?;
                 Ok(Brought::Credit(taken))
             }
-            (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
+            (DdpBuffer::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
                 let fragment = self.message(header, data.len(), total)?;
                 Ok(Brought::Fragment { fragment, bytes: [&[], data] })
             }
-            (Place::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEAD, _)) => {
+            (DdpBuffer::Untagged { queue: MESSAGES, offset: 0, .. }, (WRITE_HEADER, _)) => {
                 self.begin_write(header, data)
             }
-            (Place::Tagged { .. }, (WRITE, _)) => {
-                let (fragment, head) = self.go_on_writing(header, data.len())?;
-                Ok(Brought::Fragment { fragment, bytes: [head, data] })
+            (DdpBuffer::Tagged { .. }, (WRITE, _)) => {
+                let (fragment, operation_header) = self.go_on_writing(header, data.len())?;
+                Ok(Brought::Fragment { fragment, bytes: [operation_header, data] })
             }
             _ => Err(Wrong::Segment),
         }
@@ -237,14 +249,14 @@ impl Reader {
         let (header, _) = Header::decode(begin)?;
         let header_len = header.header_len();
         let data_len = len.checked_sub(header_len).ok_or(Wrong::Segment)?;
-        let (fragment, head) = match (header.place, header.upper) {
-            (Place::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
+        let (fragment, operation_header) = match (header.buffer, header.upper) {
+            (DdpBuffer::Untagged { queue: MESSAGES, .. }, (SEND, total)) => {
                 (self.message(header, data_len, total)?, &[][..])
             }
-            (Place::Tagged { .. }, (WRITE, _)) => self.go_on_writing(header, data_len)?,
+            (DdpBuffer::Tagged { .. }, (WRITE, _)) => self.go_on_writing(header, data_len)?,
             _ => return Err(Wrong::Segment),
         };
-        Ok(Coming { fragment, head, header_len })
+        Ok(Coming { fragment, operation_header, header_len })
     }
 
     fn message(&mut self, header: Header, len: usize, total: u32) -> Result<Fragment, Wrong> {
@@ -253,7 +265,7 @@ impl Reader {
         if before.writing.is_some() || before.total != total || len > u64::from(FRAGMENT_MAX) {
             return Err(Wrong::Segment);
         }
-        let placed = self.messages.place(&header, data_len, total as u32)?;
+        let placed = self.messages.locate(&header, data_len, total as u32)?;
         let end = u64::from(placed.at) + len;
         if placed.whole.is_some() != (end == total) {
             return Err(Wrong::Segment);
@@ -264,20 +276,25 @@ impl Reader {
     }
 
     fn begin_write<'s>(&mut self, header: Header, data: &'s [u8]) -> Result<Brought<'s>, Wrong> {
-        let head = <[u8; HEAD_LEN]>::try_from(data).map_err(|_| Wrong::Segment)?;
+        let operation_header = <[u8; HEADER_LEN]>::try_from(data).map_err(|_| Wrong::Segment)?;
         if !self.are_operations || self.under_way.is_some() || !header.is_last {
             return Err(Wrong::Segment);
         }
-        self.messages.place(&header, data.len(), HEAD_LEN as u32)?;
-        let len = u32::from_le_bytes([head[20], head[21], head[22], head[23]]);
-        let total = HEAD_LEN as u64 + u64::from(len);
-        let operation = Operation::decode(&head, total).ok_or(Wrong::Segment)?;
+        self.messages.locate(&header, data.len(), HEADER_LEN as u32)?;
+        let len = u32::from_le_bytes([
+            operation_header[20],
+            operation_header[21],
+            operation_header[22],
+            operation_header[23],
+        ]);
+        let total = HEADER_LEN as u64 + u64::from(len);
+        let operation = Operation::decode(&operation_header, total).ok_or(Wrong::Segment)?;
         if operation.kind != Kind::Write || len == 0 {
             return Err(Wrong::Segment);
         }
         let writing = Some(Writing { tag: operation.handle, address: operation.address });
-        self.under_way = Some(UnderWay { total, at: HEAD_LEN as u64, writing });
-        self.head = head;
+        self.under_way = Some(UnderWay { total, at: HEADER_LEN as u64, writing });
+        self.operation_header = operation_header;
         Ok(Brought::Nothing)
     }
 
@@ -285,10 +302,10 @@ impl Reader {
     fn go_on_writing(&mut self, header: Header, data_len: usize) -> Result<(Fragment, &[u8]), Wrong> {
         let way = self.under_way.ok_or(Wrong::Segment)?;
         let writing = way.writing.ok_or(Wrong::Segment)?;
-        let is_first = way.at == HEAD_LEN as u64;
-        let head = if is_first { &self.head[..] } else { &[] };
-        let (len, end) = (head.len() + data_len, way.at + data_len as u64);
-        let fits = header.place == writing.place(way.at)
+        let is_first = way.at == HEADER_LEN as u64;
+        let operation_header = if is_first { &self.operation_header[..] } else { &[] };
+        let (len, end) = (operation_header.len() + data_len, way.at + data_len as u64);
+        let fits = header.buffer == writing.buffer(way.at)
             && len <= FRAGMENT_MAX as usize
             && data_len > 0
             && end <= way.total
@@ -298,7 +315,7 @@ impl Reader {
         }
         self.under_way = (!header.is_last).then_some(UnderWay { at: end, ..way });
         let begins = is_first.then_some(way.total);
-        Ok((Fragment { len: len as u32, begins }, head))
+        Ok((Fragment { len: len as u32, begins }, operation_header))
     }
 }
 
@@ -440,7 +457,7 @@ mod tests {
             assert!(!taken_after(count, &bad), "{what}");
         }
         let large = Header {
-            place: Place::Untagged { queue: 0, message: 1, offset: 0 },
+            buffer: DdpBuffer::Untagged { queue: 0, message: 1, offset: 0 },
             is_last: true,
             upper: (SEND, FRAGMENT_MAX + 1),
         };
@@ -448,7 +465,7 @@ mod tests {
         assert!(!taken_after(0, &large), "a segment that is no fragment");
         let mut plain = Reader::new(false);
         assert!(plain.take(&good[0]).is_err(), "an operation where there are none");
-        assert!(good[0].len() == UNTAGGED_LEN + HEAD_LEN);
+        assert!(good[0].len() == UNTAGGED_LEN + HEADER_LEN);
     }
 
     /// Whatever comes is taken or wrong, and what is taken is a fragment as the memory can have it.

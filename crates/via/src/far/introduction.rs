@@ -86,7 +86,7 @@ impl Introduction {
 }
 
 /// Where who waits at a discriminator of that host is found.
-pub fn place(host: IpAddr, discriminator: u64) -> SocketAddr {
+pub fn socket_address(host: IpAddr, discriminator: u64) -> SocketAddr {
     let port = match discriminator {
         1..=255 => PORTS + discriminator as u16,
         _ => {
@@ -139,14 +139,14 @@ mod tests {
     #[test]
     fn ports_are_those_of_the_page() {
         let host = IpAddr::from([10, 0, 0, 1]);
-        assert_eq!(place(host, 1).port(), 28_673);
-        assert_eq!(place(host, 255).port(), 28_927);
+        assert_eq!(socket_address(host, 1).port(), 28_673);
+        assert_eq!(socket_address(host, 255).port(), 28_927);
         for discriminator in [0, 256, 257, u64::MAX, 1 << 40] {
-            let port = place(host, discriminator).port();
+            let port = socket_address(host, discriminator).port();
             assert!((28_928..32_768).contains(&port), "{port}");
         }
         // FNV-1a of eight zeros is 0xa8c7f832281a39c5.
-        assert_eq!(u64::from(place(host, 0).port()), 28_928 + 0xa8c7_f832_281a_39c5 % 3840);
+        assert_eq!(u64::from(socket_address(host, 0).port()), 28_928 + 0xa8c7_f832_281a_39c5 % 3840);
         for (name, is_far) in [("10.0.0.1", true), ("fd00::1", true), ("node1", false), ("10.0.0", false)] {
             let node = NodeName::new(name.as_bytes()).expect("a name");
             assert_eq!(far_host(node).is_some(), is_far, "{name}");

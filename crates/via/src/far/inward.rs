@@ -84,7 +84,7 @@ impl Inward {
     }
 
     /// What came that is not of frames, or not known to be.
-    pub fn kept(&self) -> &[u8] {
+    pub fn buffered(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
@@ -121,24 +121,24 @@ impl Inward {
             return KEEP - self.end;
         }
         // What is behind this frame is of a large one, and not to be kept.
-        let kept = self.kept();
-        match kept.first_chunk() {
-            Some(len) if kept.len() >= LEAD => {
-                frame_len(usize::from(u16::from_be_bytes(*len))).saturating_sub(kept.len()).max(1)
+        let buffered = self.buffered();
+        match buffered.first_chunk() {
+            Some(len) if buffered.len() >= LEAD => {
+                frame_len(usize::from(u16::from_be_bytes(*len))).saturating_sub(buffered.len()).max(1)
             }
-            _ => LEAD - kept.len(),
+            _ => LEAD - buffered.len(),
         }
     }
 
     /// Takes all frames that have come, and of a large one what there is of it.
     pub fn look(&mut self) -> Result<(), Wrong> {
-        while let Some(len) = self.kept().first_chunk() {
+        while let Some(len) = self.buffered().first_chunk() {
             let len = usize::from(u16::from_be_bytes(*len));
             if len > SEGMENT_MAX {
                 return Err(Wrong::Segment);
             }
-            if len >= STRAIGHT_MIN && self.kept().len() < frame_len(len) {
-                if self.kept().len() < LEAD {
+            if len >= STRAIGHT_MIN && self.buffered().len() < frame_len(len) {
+                if self.buffered().len() < LEAD {
                     return Ok(());
                 }
                 return self.go_straight(len);
@@ -182,13 +182,13 @@ impl Inward {
         let coming = self.reader.begin(&begin[LENGTH_LEN..], segment_len)?;
         let lead = LENGTH_LEN + coming.header_len;
         let room = self.into.room(coming.fragment.len)?.ok_or(Wrong::Credit)?;
-        self.memory.write(room.offset, coming.head).map_err(|_| Wrong::Segment)?;
-        let (crc, head_len) = (crc32c::crc32c(&begin[..lead]), coming.head.len());
+        self.memory.write(room.offset, coming.operation_header).map_err(|_| Wrong::Segment)?;
+        let (crc, operation_header_len) = (crc32c::crc32c(&begin[..lead]), coming.operation_header.len());
         let placing = self.placing.insert(Placing {
             fragment: coming.fragment,
             room,
-            offset: room.offset + head_len as u64,
-            left: coming.fragment.len as usize - head_len,
+            offset: room.offset + operation_header_len as u64,
+            left: coming.fragment.len as usize - operation_header_len,
             crc,
             segment_len,
             tail: [0; 7],

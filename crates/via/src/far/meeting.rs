@@ -2,7 +2,7 @@
 //! [`crate::meet`].
 
 use super::carrier::{Answer, Carrier};
-use super::introduction::{Introduction, Refusal, far_host, place};
+use super::introduction::{Introduction, Refusal, far_host, socket_address};
 use super::mpa::{PRIVATE_MAX, START_LEN, Start};
 use super::set::{EventFds, FarSet, Member};
 use super::wire::{Wire, prepare};
@@ -63,7 +63,7 @@ fn attempt(
     me: Introduction,
     deadline: Deadline,
 ) -> Result<Option<Link>, Error> {
-    let connection = match Connection::connect(place(host, me.discriminator)) {
+    let connection = match Connection::connect(socket_address(host, me.discriminator)) {
         Ok(connection) => connection,
         Err(Errno::ECONNREFUSED | Errno::ETIMEDOUT) => return Ok(None),
         Err(errno) => return Err(errno.into()),
@@ -148,22 +148,22 @@ pub struct Doors(Mutex<Vec<(SocketAddr, Weak<Door>)>>);
 
 impl Doors {
     /// EADDRINUSE: another program waits there.
-    fn door(&self, session: &Session, place: SocketAddr) -> Result<Arc<Door>, Errno> {
+    fn door(&self, session: &Session, address: SocketAddr) -> Result<Arc<Door>, Errno> {
         // Kept until it is open: another thread is to find this one, and not that the port is in use.
         let mut doors = lock(&self.0);
         doors.retain(|(_, door)| door.strong_count() > 0);
-        let open = doors.iter().find(|(at, _)| *at == place);
+        let open = doors.iter().find(|(at, _)| *at == address);
         if let Some(door) = open.and_then(|(_, door)| door.upgrade()) {
             return Ok(door);
         }
         let door = Arc::new(Door {
-            listener: Listener::bind(place, READY_MAX as u32)?,
+            listener: Listener::bind(address, READY_MAX as u32)?,
             node: session.node,
             session: Arc::downgrade(&session.far),
             eventfds: Arc::clone(session.far.eventfds()),
             inside: Mutex::default(),
         });
-        doors.push((place, Arc::downgrade(&door)));
+        doors.push((address, Arc::downgrade(&door)));
         Ok(door)
     }
 }
@@ -185,7 +185,7 @@ impl Entrance {
             return Ok(Entrance::Nowhere);
         };
         let address = address.to_str().and_then(|text| text.parse().ok()).ok_or(Error::Invalid)?;
-        match session.doors.door(session, place(address, discriminator)) {
+        match session.doors.door(session, socket_address(address, discriminator)) {
             Ok(door) => Ok(Entrance::Open(Waiting::at(door, session, Wish { from, discriminator }))),
             Err(Errno::EADDRINUSE) => Ok(Entrance::Taken),
             Err(errno) => Err(errno.into()),

@@ -6,7 +6,7 @@ use super::outward::Frame;
 use super::*;
 use crate::channel::tests::Random;
 use crate::core::Outgoing;
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use toe::native::{Bytes, Maker, Room, Taker};
 use toe_abi::channel::Side;
 use toe_abi::via::Fragment;
@@ -92,7 +92,7 @@ fn a_frame_is_the_same_in_whatever_pieces_it_is_made() {
         for (number, bytes) in messages.iter().enumerate() {
             for (fragment, part) in fragments(bytes) {
                 let (mut lead, memory) = (Vec::new(), memory_of(part));
-                let head = &part[..framer.head_of(fragment)];
+                let head = &part[..framer.header_len_of(fragment)];
                 let opened = framer.open(&mut lead, fragment, head).expect("it follows");
                 let bytes = match random.below(2) {
                     0 => Bytes::Own(part),
@@ -202,7 +202,7 @@ fn more_than_there_is_credit_for_is_not_placed() {
         end.inward.take(Bytes::Own(&stream[number * frame..][..frame]), frame);
         assert_eq!(end.inward.wrong, None, "{number}");
     }
-    assert!(stream.len() > 64 * frame && HEAD_LEN < STRAIGHT_MIN);
+    assert!(stream.len() > 64 * frame && HEADER_LEN < STRAIGHT_MIN);
     end.take(&mut random, &stream[64 * frame..], 5000);
     assert_eq!(end.inward.wrong, Some(Wrong::Credit));
 }

@@ -1,6 +1,6 @@
 //! Messages of all sizes through a stream that comes in pieces, bytes that somebody else worked out, and what nobody should send.
 
-use super::ddp::{Cut, Header, MESSAGE_MAX, Place, Queue, UNTAGGED_LEN};
+use super::ddp::{Cut, DdpBuffer, Header, MESSAGE_MAX, Queue, UNTAGGED_LEN};
 use super::mpa::{PRIVATE_MAX, SEGMENT_MAX, START_LEN, Start, first_segment, frame_len, put_frame};
 use super::*;
 use crate::channel::tests::Random;
@@ -29,21 +29,21 @@ fn hex(text: &str) -> Vec<u8> {
 /// Written down by hand from the RFCs' figures, the CRC by a program of its own (bit by bit, 0x1edc6f41).
 #[test]
 fn frames_are_those_of_the_figures() {
-    let untagged = |queue, message, offset| Place::Untagged { queue, message, offset };
-    let tagged = Place::Tagged { tag: 0x89ab_cdef, offset: 0x0100_0000_0008 };
+    let untagged = |queue, message, offset| DdpBuffer::Untagged { queue, message, offset };
+    let tagged = DdpBuffer::Tagged { tag: 0x89ab_cdef, offset: 0x0100_0000_0008 };
     for (header, data, frame) in [
         (
-            Header { place: untagged(0, 1, 0), is_last: true, upper: (0x43, 0) },
+            Header { buffer: untagged(0, 1, 0), is_last: true, upper: (0x43, 0) },
             &[0; 24][..],
             "002a414300000000000000000000000100000000000000000000000000000000000000000000000000000000b7243ec3",
         ),
         (
-            Header { place: untagged(2, 7, 0x1000), is_last: false, upper: (0x0a, 0x1234_5678) },
+            Header { buffer: untagged(2, 7, 0x1000), is_last: false, upper: (0x0a, 0x1234_5678) },
             &b"hello"[..],
             "0017010a1234567800000002000000070000100068656c6c6f0000007e212fc7",
         ),
         (
-            Header { place: tagged, is_last: true, upper: (0x40, 0) },
+            Header { buffer: tagged, is_last: true, upper: (0x40, 0) },
             &b"abc"[..],
             "0011c14089abcdef00000100000000086162630031faf8c0",
         ),
@@ -70,9 +70,9 @@ fn messages_of_all_sizes_go_through_a_stream_in_pieces() {
             .collect();
         let mut stream = Vec::new();
         for (number, message) in messages.iter().enumerate() {
-            let place = Place::Untagged { queue: 0, message: number as u32 + 1, offset: 0 };
+            let buffer = DdpBuffer::Untagged { queue: 0, message: number as u32 + 1, offset: 0 };
             let mut cut =
-                Cut::new(place, (3, number as u32), message.len() as u64, segment_max).expect("a message");
+                Cut::new(buffer, (3, number as u32), message.len() as u64, segment_max).expect("a message");
             while let Some((header, data)) = cut.next_segment() {
                 let head = header.encode();
                 let data = &message[data.start as usize..data.end as usize];
@@ -88,7 +88,7 @@ fn messages_of_all_sizes_go_through_a_stream_in_pieces() {
             come = stream.len().min(come + 1 + random.below(3000) as usize);
             while let Some((segment, len)) = first_segment(&stream[from..come]).expect("as it was sent") {
                 let (header, data) = Header::decode(segment).expect("as it was sent");
-                let placed = queue.place(&header, data.len(), u32::MAX).expect("it follows");
+                let placed = queue.locate(&header, data.len(), u32::MAX).expect("it follows");
                 let last = got.last_mut().expect("one at least");
                 assert_eq!((placed.at as usize, header.upper), (last.len(), (3, placed.message - 1)));
                 last.extend_from_slice(data);
@@ -106,11 +106,11 @@ fn messages_of_all_sizes_go_through_a_stream_in_pieces() {
 
 #[test]
 fn writes_go_to_where_they_belong() {
-    let place = Place::Tagged { tag: 9, offset: 1 << 40 };
-    let mut cut = Cut::new(place, (0x40, 0), 250, 114).expect("a message");
+    let buffer = DdpBuffer::Tagged { tag: 9, offset: 1 << 40 };
+    let mut cut = Cut::new(buffer, (0x40, 0), 250, 114).expect("a message");
     let mut at = 0;
     while let Some((header, data)) = cut.next_segment() {
-        assert_eq!(header.place, Place::Tagged { tag: 9, offset: (1 << 40) + at });
+        assert_eq!(header.buffer, DdpBuffer::Tagged { tag: 9, offset: (1 << 40) + at });
         let bytes = header.encode();
         let (again, rest) = Header::decode(&bytes[..header.header_len()]).expect("a header");
         assert_eq!((again, rest.len()), (header, 0));
@@ -118,8 +118,11 @@ fn writes_go_to_where_they_belong() {
         at = data.end;
     }
     assert_eq!(at, 250);
-    assert!(Cut::new(Place::Tagged { tag: 9, offset: u64::MAX }, (0, 0), 1, 100).is_none(), "past the end");
-    let untagged = Place::Untagged { queue: 0, message: 1, offset: 0 };
+    assert!(
+        Cut::new(DdpBuffer::Tagged { tag: 9, offset: u64::MAX }, (0, 0), 1, 100).is_none(),
+        "past the end"
+    );
+    let untagged = DdpBuffer::Untagged { queue: 0, message: 1, offset: 0 };
     assert!(Cut::new(untagged, (0, 0), MESSAGE_MAX + 1, 100).is_none());
     assert!(Cut::new(untagged, (0, 0), 1, UNTAGGED_LEN).is_none(), "no room for data");
 }
@@ -151,8 +154,11 @@ fn start_up_frames_come_out_as_they_went_in() {
 #[test]
 fn what_was_changed_on_its_way_is_not_taken() {
     let mut frame = Vec::new();
-    let header =
-        Header { place: Place::Untagged { queue: 1, message: 1, offset: 0 }, is_last: true, upper: (0, 0) };
+    let header = Header {
+        buffer: DdpBuffer::Untagged { queue: 1, message: 1, offset: 0 },
+        is_last: true,
+        upper: (0, 0),
+    };
     assert!(put_frame(&mut frame, &[&header.encode(), &[7; 101]]));
     for at in 0..frame.len() {
         for bit in 0..8 {
@@ -169,12 +175,12 @@ fn what_was_changed_on_its_way_is_not_taken() {
 #[test]
 fn segments_that_do_not_follow_are_wrong() {
     let header = |message, offset, is_last| Header {
-        place: Place::Untagged { queue: 0, message, offset },
+        buffer: DdpBuffer::Untagged { queue: 0, message, offset },
         is_last,
         upper: (0, 0),
     };
     let mut queue = Queue::default();
-    let tagged = Header { place: Place::Tagged { tag: 0, offset: 0 }, is_last: true, upper: (0, 0) };
+    let tagged = Header { buffer: DdpBuffer::Tagged { tag: 0, offset: 0 }, is_last: true, upper: (0, 0) };
     for (bad, len) in [
         (header(2, 0, true), 1),
         (header(0, 0, true), 1),
@@ -184,14 +190,14 @@ fn segments_that_do_not_follow_are_wrong() {
         (header(1, u32::MAX, true), 2),
         (tagged, 1),
     ] {
-        assert_eq!(queue.place(&bad, len, 100), Err(Wrong::Segment), "{bad:?}");
+        assert_eq!(queue.locate(&bad, len, 100), Err(Wrong::Segment), "{bad:?}");
     }
-    assert_eq!(queue.place(&header(1, 0, false), 60, 100).map(|placed| placed.whole), Ok(None));
+    assert_eq!(queue.locate(&header(1, 0, false), 60, 100).map(|placed| placed.whole), Ok(None));
     for (bad, len) in [(header(1, 0, true), 1), (header(1, 60, true), 41), (header(2, 60, true), 1)] {
-        assert_eq!(queue.place(&bad, len, 100), Err(Wrong::Segment), "{bad:?}");
+        assert_eq!(queue.locate(&bad, len, 100), Err(Wrong::Segment), "{bad:?}");
     }
-    assert_eq!(queue.place(&header(1, 60, true), 40, 100).map(|placed| placed.whole), Ok(Some(100)));
-    assert_eq!(queue.place(&header(2, 0, true), 0, 100).map(|placed| placed.whole), Ok(Some(0)));
+    assert_eq!(queue.locate(&header(1, 60, true), 40, 100).map(|placed| placed.whole), Ok(Some(100)));
+    assert_eq!(queue.locate(&header(2, 0, true), 0, 100).map(|placed| placed.whole), Ok(Some(0)));
 }
 
 /// Whatever comes: it is taken or it is wrong, nothing panics, and no more is looked at than there is.
@@ -210,7 +216,7 @@ fn bytes_of_any_kind_do_no_harm() {
             assert!(len <= bytes.len() && segment.len() < len);
             if let Ok((header, data)) = Header::decode(segment) {
                 assert_eq!(header.header_len() + data.len(), segment.len());
-                let _ = Queue::default().place(&header, data.len(), 64);
+                let _ = Queue::default().locate(&header, data.len(), 64);
             }
         }
         let _ = (Start::first(&bytes, false), Start::first(&bytes, true), Header::decode(&bytes));

@@ -150,13 +150,13 @@ unsafe extern "C" fn VipQueryMem(
 ) -> VipReturn {
     let found = nic_of(nic).and_then(|nic| nic.registry().attributes(address as u64, memory));
     status(found.map(|found| {
-        let told = VipMemAttributes {
+        let reported = VipMemAttributes {
             ptag: ptag_handle(found.ptag),
             enable_rdma_write: found.may_write.into(),
             enable_rdma_read: found.may_read.into(),
         };
         // SAFETY: needed to answer.
-        unsafe { fill(to, told) }
+        unsafe { fill(to, reported) }
     }))
 }
 
@@ -182,7 +182,7 @@ fn service_of(wanted: VipViAttributes) -> Result<Service, VipReturn> {
 }
 
 /// As an attribute structure, without the tag, which is nobody else's business.
-fn told(attributes: Attributes) -> VipViAttributes {
+fn vi_attributes(attributes: Attributes) -> VipViAttributes {
     let max = attributes.message_max();
     VipViAttributes {
         reliability_level: SERVICE_UNRELIABLE << attributes.level().min(2),
@@ -250,7 +250,7 @@ unsafe extern "C" fn VipQueryVi(
         };
         let own = VipViAttributes {
             ptag: ptag_handle(inside.service.ptag),
-            ..told(attributes_of(&inside.service))
+            ..vi_attributes(attributes_of(&inside.service))
         };
         // SAFETY: needed to answer.
         unsafe {
@@ -266,10 +266,10 @@ unsafe extern "C" fn VipQueryVi(
 ///
 /// # Safety
 /// `address` is NULL or has as many bytes as it says.
-unsafe fn place(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64), VipReturn> {
+unsafe fn read_address(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64), VipReturn> {
     // SAFETY: needed to read the argument.
-    let head = unsafe { given(address) }?;
-    let (host, rest) = (usize::from(head.host_address_len), usize::from(head.discriminator_len));
+    let header = unsafe { given(address) }?;
+    let (host, rest) = (usize::from(header.host_address_len), usize::from(header.discriminator_len));
     if host > NAME_LEN || rest > usize::from(DISCRIMINATOR_LEN) {
         return Err(VipReturn::InvalidParameter);
     }
@@ -286,17 +286,17 @@ unsafe fn place(address: *const VipNetAddress) -> Result<(Option<NodeName>, u64)
 
 /// # Safety
 /// `address` is NULL or has room for a name and a discriminator.
-unsafe fn write_place(address: *mut VipNetAddress, name: NodeName, discriminator: Option<u64>) {
+unsafe fn write_address(address: *mut VipNetAddress, name: NodeName, discriminator: Option<u64>) {
     if address.is_null() {
         return;
     }
     let mut bytes = name.as_bytes().to_vec();
     let host_address_len = bytes.len() as u16;
     bytes.extend(discriminator.into_iter().flat_map(u64::to_le_bytes));
-    let head = VipNetAddress { host_address_len, discriminator_len: bytes.len() as u16 - host_address_len };
+    let header = VipNetAddress { host_address_len, discriminator_len: bytes.len() as u16 - host_address_len };
     // SAFETY: needed to answer; that there is room the caller has promised.
     unsafe {
-        address.write_unaligned(head);
+        address.write_unaligned(header);
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>().add(4), bytes.len());
     }
 }
@@ -313,7 +313,7 @@ unsafe extern "C" fn VipConnectWait(
     let waited = || {
         let nic = nic_of(nic)?;
         // SAFETY: needed to read the argument.
-        let (_, discriminator) = unsafe { place(local) }?;
+        let (_, discriminator) = unsafe { read_address(local) }?;
         let deadline = Deadline::after(limit(timeout).map(Duration::from_millis));
         let mut listener = Listener::new(&nic.session, None, discriminator)?;
         loop {
@@ -334,8 +334,8 @@ unsafe extern "C" fn VipConnectWait(
     status(waited().map(|(number, peer, discriminator, theirs)| {
         // SAFETY: needed to answer.
         unsafe {
-            write_place(remote, peer, Some(discriminator));
-            fill(attributes, told(theirs));
+            write_address(remote, peer, Some(discriminator));
+            fill(attributes, vi_attributes(theirs));
             fill(connection, handle(Kind::Connection, number));
         }
     }))
@@ -393,7 +393,7 @@ unsafe extern "C" fn VipConnectRequest(
     let connected = || {
         let interface = interface_of(vi)?;
         // SAFETY: needed to read the argument.
-        let (to, discriminator) = unsafe { place(remote) }?;
+        let (to, discriminator) = unsafe { read_address(remote) }?;
         let service = interface.service_if_idle()?;
         let session = &interface.nic.session;
         let to = (to.unwrap_or(session.node), discriminator);
@@ -403,7 +403,7 @@ unsafe extern "C" fn VipConnectRequest(
         if interface.connect(link) { Ok(theirs) } else { Err(VipReturn::InvalidState) }
     };
     // SAFETY: needed to answer.
-    status(connected().map(|theirs| unsafe { fill(attributes, told(theirs)) }))
+    status(connected().map(|theirs| unsafe { fill(attributes, vi_attributes(theirs)) }))
 }
 
 #[unsafe(no_mangle)]
@@ -549,7 +549,7 @@ unsafe extern "C" fn VipNSGetHostByName(
         node.filter(|_| index == 0).ok_or(VipReturn::ErrorNameservice)
     };
     // SAFETY: needed to answer.
-    status(found().map(|node| unsafe { write_place(address, node, None) }))
+    status(found().map(|node| unsafe { write_address(address, node, None) }))
 }
 
 #[unsafe(no_mangle)]
@@ -562,7 +562,7 @@ unsafe extern "C" fn VipNSGetHostByAddr(
     let found = || {
         nic_of(nic)?;
         // SAFETY: needed to read the arguments.
-        let (node, room) = unsafe { (place(address)?.0, given(len.cast_const())?) };
+        let (node, room) = unsafe { (read_address(address)?.0, given(len.cast_const())?) };
         let node = node.ok_or(VipReturn::ErrorNameservice)?;
         let bytes = node.as_bytes();
         // SAFETY: needed to answer.

@@ -128,10 +128,10 @@ impl Interface {
     ) -> Result<Arc<Interface>, VipReturn> {
         nic.registry_mut().hold(service.ptag)?;
         nic.things.fetch_add(1, Ordering::Relaxed);
-        let are_told = [sends.is_some(), receives.is_some()];
+        let have_cq = [sends.is_some(), receives.is_some()];
         let made = Arc::new(Interface {
             nic,
-            inside: Mutex::new(Vi::new(service, are_told)),
+            inside: Mutex::new(Vi::new(service, have_cq)),
             handle: AtomicI32::new(0),
             nic_handle,
             queues: [sends, receives],
@@ -258,7 +258,7 @@ impl Interface {
 
     fn tell_error(&self, error_code: VipErrorCode, descriptor: u64) {
         let Some(callback) = *lock(&self.nic.callback) else { return };
-        let told = VipErrorDescriptor {
+        let error = VipErrorDescriptor {
             nic_handle: self.nic_handle as Handle,
             vi_handle: super::handles::vi_handle(self.handle.load(Ordering::Relaxed)),
             cq_handle: std::ptr::null_mut(),
@@ -268,7 +268,7 @@ impl Interface {
             error_code,
         };
         // SAFETY: needed to tell the program. It has given the function and its context for that (VipErrorCallback).
-        unsafe { (callback.handler)(callback.context as Handle, &told) };
+        unsafe { (callback.handler)(callback.context as Handle, &error) };
     }
 }
 

@@ -8,7 +8,7 @@ use super::types::{
     VipErrorCode,
 };
 use super::vi::{State, Vi};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::link::Link;
 use crate::lock::own;
 use toe_ring::via::{Arrived, Breach};
@@ -39,7 +39,7 @@ impl Vi {
     pub(super) fn receive(&mut self, link: &mut Link, registry: &Registry) -> Result<bool, Breach> {
         let receiving = own(&mut link.receiving);
         let Some(arrived) = receiving.end.first()? else { return Ok(false) };
-        let placed = receiving.incoming.place(arrived.fragment)?;
+        let placed = receiving.incoming.locate(arrived.fragment)?;
         if placed.at == 0 {
             // What the peer had received before it sent this was received, whatever this does to the connection.
             self.confirm(link, registry)?;
@@ -193,12 +193,12 @@ impl Vi {
 
 /// Copies a fragment's bytes, which begin at `at` in their message, to where they belong.
 fn scatter(link: &Link, arrived: Arrived, at: u64, parts: &[Part]) -> Result<(), Breach> {
-    let head = HEAD_LEN as u64;
+    let header_len = HEADER_LEN as u64;
     let (mut offset, mut from, mut len) = (arrived.offset, at, u64::from(arrived.fragment.len));
-    if from < head {
-        (offset, from, len) = (offset + head, head, len - head);
+    if from < header_len {
+        (offset, from, len) = (offset + header_len, header_len, len - header_len);
     }
-    for (part, at) in within(parts, from - head, len) {
+    for (part, at) in within(parts, from - header_len, len) {
         from_connection(part, &link.memory, offset + at).map_err(|_| Breach)?;
     }
     Ok(())
@@ -206,7 +206,7 @@ fn scatter(link: &Link, arrived: Arrived, at: u64, parts: &[Part]) -> Result<(),
 
 fn take(link: &mut Link, arrived: Arrived) -> Result<(), Breach> {
     let receiving = own(&mut link.receiving);
-    let placed = receiving.incoming.place(arrived.fragment)?;
+    let placed = receiving.incoming.locate(arrived.fragment)?;
     receiving.end.take(arrived);
     receiving.incoming.took(placed, arrived.fragment);
     link.wake();

@@ -5,7 +5,7 @@ use super::nic::{CompletionQueue, Interface, Nic};
 use super::types::*;
 use super::vi::{Service, State};
 use crate::channel::tests::{Process, Random, process};
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::link::Link;
 use crate::lock::lock;
 use std::sync::Arc;
@@ -519,9 +519,9 @@ fn a_peer_that_writes_what_no_library_writes_harms_itself() {
             let most = [20, 4000, 5000][random.below(3) as usize];
             let len = random.below(most) as u32;
             let operation = Operation { kind, immediate: None, address, handle, len };
-            let mut head = operation.encode();
+            let mut header = operation.encode();
             if random.below(6) == 0 {
-                head[random.below(HEAD_LEN as u64) as usize] = random.below(256) as u8;
+                header[random.below(HEADER_LEN as u64) as usize] = random.below(256) as u8;
             }
             let total = operation.message_len() - random.below(40) / 39;
             let fragment = Fragment { len: total.min(16_384) as u32, begins: Some(total) };
@@ -530,7 +530,7 @@ fn a_peer_that_writes_what_no_library_writes_harms_itself() {
             } else {
                 ViaLayout::data(Side::Zero)
             };
-            memory.write(at, &head).expect("within");
+            memory.write(at, &header).expect("within");
             let [word0, word1] = fragment.encode(place);
             memory.write(ViaLayout::slot(Side::Zero, place) + 8, &word1.to_le_bytes()).expect("within");
             memory.write(ViaLayout::slot(Side::Zero, place), &word0.to_le_bytes()).expect("within");

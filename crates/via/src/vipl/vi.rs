@@ -9,7 +9,7 @@ use super::types::{
     STATUS_OP_RDMA_READ, STATUS_OP_RDMA_WRITE, STATUS_OP_RECEIVE, STATUS_PROTECTION_ERROR,
     STATUS_TRANSPORT_ERROR, VipErrorCode, VipReturn,
 };
-use crate::core::operation::{HEAD_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::link::Link;
 use crate::lock::own;
@@ -81,7 +81,7 @@ impl From<&Posted> for Sent {
 /// A message on its way out.
 #[derive(Debug)]
 struct Sending {
-    head: [u8; HEAD_LEN],
+    header: [u8; HEADER_LEN],
     of: Source,
     message: Outgoing,
 }
@@ -108,7 +108,7 @@ impl Source {
 
 impl Sending {
     fn new(operation: Operation, of: Source) -> Sending {
-        Sending { head: operation.encode(), of, message: Outgoing::new(operation.message_len()) }
+        Sending { header: operation.encode(), of, message: Outgoing::new(operation.message_len()) }
     }
 
     /// Its data, and who touches them; `posted` is the first of the queue.
@@ -123,12 +123,12 @@ impl Sending {
     /// Copies a piece to its place.
     fn gather(&self, parts: &[Part], memory: &ViaMemory, offset: u64, piece: Piece) -> Result<(), Breach> {
         let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));
-        if from < HEAD_LEN as u64 {
+        if from < HEADER_LEN as u64 {
             // A head is never cut.
-            memory.write(offset, &self.head).map_err(|_| Breach)?;
-            (offset, from, len) = (offset + HEAD_LEN as u64, HEAD_LEN as u64, len - HEAD_LEN as u64);
+            memory.write(offset, &self.header).map_err(|_| Breach)?;
+            (offset, from, len) = (offset + HEADER_LEN as u64, HEADER_LEN as u64, len - HEADER_LEN as u64);
         }
-        for (part, at) in within(parts, from - HEAD_LEN as u64, len) {
+        for (part, at) in within(parts, from - HEADER_LEN as u64, len) {
             to_connection(part, memory, offset + at).map_err(|_| Breach)?;
         }
         Ok(())
@@ -154,11 +154,11 @@ pub struct Vi {
     pub(super) arriving: Option<Arriving>,
     pub(super) events: Vec<Event>,
     /// Whether somebody is to be told of what is done, of sends and of receives.
-    are_told: [bool; 2],
+    have_cq: [bool; 2],
 }
 
 impl Vi {
-    pub fn new(service: Service, are_told: [bool; 2]) -> Vi {
+    pub fn new(service: Service, have_cq: [bool; 2]) -> Vi {
         Vi {
             service,
             state: State::Idle,
@@ -171,7 +171,7 @@ impl Vi {
             is_asking: false,
             arriving: None,
             events: Vec::new(),
-            are_told,
+            have_cq,
         }
     }
 
@@ -201,7 +201,7 @@ impl Vi {
 
     /// As it was made; what is done and not fetched outlives the connection.
     pub fn again(&mut self) -> Vi {
-        let mut again = Vi::new(self.service, self.are_told);
+        let mut again = Vi::new(self.service, self.have_cq);
         again.sends.done = std::mem::take(&mut self.sends.done);
         again.receives.done = std::mem::take(&mut self.receives.done);
         again
@@ -323,13 +323,13 @@ impl Vi {
         None
     }
 
-    /// The first that is posted has gone, with the fragments before number `place`.
-    fn is_sent(&mut self, place: u32, registry: &Registry) {
+    /// The first that is posted has gone, with the fragments before number `index`.
+    fn is_sent(&mut self, index: u32, registry: &Registry) {
         let Some(posted) = self.sends.posted.front() else { return };
         if posted.operation == CONTROL_OP_RDMAREAD {
             self.is_asking = true;
         } else if self.service.level == 2 {
-            self.unconfirmed.push_back((place, Sent::from(posted)));
+            self.unconfirmed.push_back((index, Sent::from(posted)));
             self.sends.posted.pop_front();
         } else {
             self.finish_posted(0, registry);
@@ -342,8 +342,8 @@ impl Vi {
             return Ok(());
         }
         let sender = own(&mut link.sending);
-        while let Some((place, sent)) = self.unconfirmed.front().copied() {
-            if !sender.is_taken(place)? {
+        while let Some((index, sent)) = self.unconfirmed.front().copied() {
+            if !sender.is_taken(index)? {
                 break;
             }
             self.unconfirmed.pop_front();
@@ -377,7 +377,7 @@ impl Vi {
         let how = Finish { status: status | operation, len, immediate: None };
         finish((sent.at, sent.handle), self.service.ptag, how, registry);
         self.sends.done.push_back((sent.at, status != 0));
-        if self.are_told[0] {
+        if self.have_cq[0] {
             self.events.push(Event::Done { of_receives: false });
         }
     }
@@ -391,7 +391,7 @@ impl Vi {
         let is_wrong = how.status & super::types::STATUS_ERROR_MASK != 0;
         finish((at, handle), self.service.ptag, how, registry);
         self.receives.done.push_back((at, is_wrong));
-        if self.are_told[1] {
+        if self.have_cq[1] {
             self.events.push(Event::Done { of_receives: true });
         }
     }

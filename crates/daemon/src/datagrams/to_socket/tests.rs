@@ -95,9 +95,9 @@ impl Bed {
         let mut all = Vec::new();
         while let Some(record) = self.program.first() {
             let mut bytes = vec![0; record.len as usize];
-            self.program.lane().read(record.place, 0, &mut bytes);
+            self.program.lane().read(record.position, 0, &mut bytes);
             self.program.take(record);
-            all.push(bytes.split_off(RecordHead::LEN as usize));
+            all.push(bytes.split_off(DatagramHeader::LEN as usize));
         }
         all
     }
@@ -292,8 +292,11 @@ struct Link {
 
 impl FrameTail for Link {
     fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool {
-        let place = into.iter().flat_map(|piece| piece.iter());
-        self.bytes[from..].iter().zip(place).for_each(|(byte, place)| place.store(*byte, Ordering::Relaxed));
+        let position = into.iter().flat_map(|piece| piece.iter());
+        self.bytes[from..]
+            .iter()
+            .zip(position)
+            .for_each(|(byte, position)| position.store(*byte, Ordering::Relaxed));
         if let Some(program) = self.sleeper.borrow_mut().as_mut() {
             program.sleep(true).expect("nothing is in the lane");
         }

@@ -9,7 +9,7 @@ use crate::hostif::users::UserIdx;
 use crate::parts::CONTROL_QUEUE_MAX;
 use crate::udp::errors;
 use crate::work::{Arrival, ControlFrame, Incoming, RxDatagram, RxDatagramError, TxDatagram};
-use toe_abi::lane::{DATAGRAM_MAX, MtuDiscover, RecordHead};
+use toe_abi::lane::{DATAGRAM_MAX, DatagramHeader, MtuDiscover};
 use toe_base::{DatagramId, Endpoint, Instant, PortId};
 use toe_wire::ipv4::TTL;
 use toe_wire::link::MacAddr;
@@ -49,7 +49,7 @@ impl Engine {
         &mut self,
         now: Instant,
         id: DatagramId,
-        head: &RecordHead,
+        head: &DatagramHeader,
         bytes: &'b [u8],
     ) -> (usize, Option<Incoming<'b>>) {
         self.datagrams().send(now, id, head, bytes)
@@ -62,7 +62,7 @@ impl UdpPlanes<'_> {
         &mut self,
         now: Instant,
         id: DatagramId,
-        head: &RecordHead,
+        head: &DatagramHeader,
         bytes: &'b [u8],
     ) -> (usize, Option<Incoming<'b>>) {
         let out = match self.read_head(now, id, head, bytes.len()) {
@@ -108,7 +108,7 @@ impl UdpPlanes<'_> {
         &mut self,
         now: Instant,
         id: DatagramId,
-        head: &RecordHead,
+        head: &DatagramHeader,
         len: usize,
     ) -> Result<Outgoing, Counter> {
         let bad = Counter::DropDatagramBadRecord;

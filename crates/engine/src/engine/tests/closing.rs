@@ -246,13 +246,13 @@ fn a_flow_whose_anchor_its_host_keeps_open_ends_and_the_anchor_can_be_used_again
     let (a, b) = world.connected();
     let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
     world.sides[A].send(world.now, a, b"last words");
-    world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: false });
+    world.sides[A].plain(world.now, Command::CloseRetained { flow, anchor, abort: false });
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
     assert_eq!(world.sides[B].conns[b].received, b"last words");
     assert_eq!(world.sides[A].anchors_told, [(anchor, true)]);
     assert!(world.sides[A].engine.view().anchor_use(anchor) == crate::AnchorUse::Unused);
     // A second word for it comes too late to do anything.
-    world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: true });
+    world.sides[A].plain(world.now, Command::CloseRetained { flow, anchor, abort: true });
     world.run_ms(10);
     assert_eq!(world.sides[A].anchors_told, [(anchor, true), (anchor, false)]);
     assert_eq!(world.sides[B].conns[b].errno, None);
@@ -265,7 +265,7 @@ fn a_flow_whose_anchor_somebody_else_was_shown_ends_with_the_last_close_only() {
     let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
     let side = &mut world.sides[A];
     side.engine.handle_control(world.now, ControlEvent::Shared(anchor), &mut side.memory);
-    world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: true });
+    world.sides[A].plain(world.now, Command::CloseRetained { flow, anchor, abort: true });
     world.run_ms(100);
     assert_eq!(world.sides[A].anchors_told, [(anchor, false)]);
     assert_eq!((world.sides[B].conns[b].eof, world.sides[B].conns[b].errno), (false, None));
@@ -282,7 +282,7 @@ fn whoever_shows_an_anchor_that_was_kept_gets_nothing_unless_its_session_has_len
         let mut world = World::new();
         let (a, _) = world.connected();
         let (flow, anchor) = (world.sides[A].conns[a].id, world.sides[A].conns[a].anchor);
-        world.sides[A].plain(world.now, Command::CloseKept { flow, anchor, abort: false });
+        world.sides[A].plain(world.now, Command::CloseRetained { flow, anchor, abort: false });
         world.run_ms(10);
         world.sides[A].next_anchor = Some(anchor);
         let (a, b) = world.connected();
@@ -320,10 +320,10 @@ fn nobody_ends_by_an_anchor_what_it_does_not_stand_for() {
     let unused = world.sides[A].engine.hostif.new_anchor(world.sides[A].session);
     let nothing = toe_base::AnchorHandle(u32::MAX);
     for wrong in [unused, nothing] {
-        world.sides[A].plain(world.now, Command::CloseKept { flow, anchor: wrong, abort: true });
+        world.sides[A].plain(world.now, Command::CloseRetained { flow, anchor: wrong, abort: true });
     }
     let stale = toe_base::FlowId::new(flow.slot() as u32, 4000);
-    world.sides[A].plain(world.now, Command::CloseKept { flow: stale, anchor, abort: true });
+    world.sides[A].plain(world.now, Command::CloseRetained { flow: stale, anchor, abort: true });
     world.run_ms(100);
     assert_eq!(world.sides[A].anchors_told, [(unused, false), (nothing, false), (anchor, false)]);
     assert_eq!((world.sides[B].conns[b].eof, world.sides[B].conns[b].errno), (false, None));
@@ -338,7 +338,7 @@ fn who_never_reads_the_answers_is_fenced() {
     let (now, session) = (world.now, world.sides[A].session);
     let side = &mut world.sides[A];
     let asked = (0..1_000_000).find_map(|n| {
-        let close = Command::CloseKept { flow, anchor, abort: false };
+        let close = Command::CloseRetained { flow, anchor, abort: false };
         side.engine
             .handle_command(now, session, toe_base::QueueSetId(0), close, &[0; 64], &mut side.memory)
             .err()

@@ -51,7 +51,7 @@ fn a_connection_with_an_id_in_advance_is_like_any_other_and_is_not_answered() {
     assert!(told.contains(&Completion::Connected { flow, errno: Errno::OK }), "{told:?}");
     assert!(!told.iter().any(|c| matches!(c, Completion::CommandResult { .. })), "{told:?}");
     assert_eq!(machine.anchor_of((client, flow)), Some(anchor));
-    machine.command(client, Command::CloseKept { flow, anchor, abort: false }, &[]);
+    machine.command(client, Command::CloseRetained { flow, anchor, abort: false }, &[]);
     assert_eq!(machine.anchor_of((client, flow)), None);
     // What was used up is given anew, by another name.
     let again: Vec<_> = told.iter().filter(|c| matches!(c, Completion::ConnectCredit { .. })).collect();

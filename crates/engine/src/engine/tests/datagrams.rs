@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU8;
 use toe_abi::attach::Use;
 use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
-use toe_abi::lane::{MtuDiscover, RecordHead};
+use toe_abi::lane::{DatagramHeader, MtuDiscover};
 use toe_base::{Addr, Cred, DatagramId, Endpoint, Instant, NetNs, PortId};
 use toe_wire::link::{FrameTail, LinkCaps, RxOffload};
 
@@ -52,7 +52,7 @@ fn hears(world: &mut World, side: usize, local: Endpoint, identity: u64) -> Data
     opened.expect("let").expect("new")
 }
 
-fn send(world: &mut World, side: usize, id: DatagramId, head: RecordHead, text: &[u8]) {
+fn send(world: &mut World, side: usize, id: DatagramId, head: DatagramHeader, text: &[u8]) {
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[side];
     let (_, incoming) = engine.handle_datagrams(now, id, &head, text);
@@ -60,8 +60,8 @@ fn send(world: &mut World, side: usize, id: DatagramId, head: RecordHead, text: 
     world.run_ms(1000);
 }
 
-fn to(peer: Endpoint) -> RecordHead {
-    RecordHead { peer: peer.into(), ..RecordHead::default() }
+fn to(peer: Endpoint) -> DatagramHeader {
+    DatagramHeader { peer: peer.into(), ..DatagramHeader::default() }
 }
 
 fn count(world: &World, side: usize, counter: Counter) -> u64 {
@@ -240,7 +240,7 @@ fn a_record_may_hold_several_datagrams() {
     let mut world = world();
     let sender = hears(&mut world, A, any(1000), 1);
     hears(&mut world, B, any(53), 2);
-    send(&mut world, A, sender, RecordHead { segment: 3, ..to(at(B, 53)) }, b"abcdefgh");
+    send(&mut world, A, sender, DatagramHeader { segment: 3, ..to(at(B, 53)) }, b"abcdefgh");
     let came: Vec<_> = world.sides[B].memory.datagrams.drain(..).map(|(.., text)| text).collect();
     assert_eq!(came, [b"abc".to_vec(), b"def".to_vec(), b"gh".to_vec()]);
 }
@@ -392,8 +392,8 @@ fn narrow(world: &mut World, mtu: u16) {
 }
 
 /// A record of this IP_MTU_DISCOVER.
-fn discovers(number: u8) -> RecordHead {
-    RecordHead { mtu_discover: number + 1, ..to(at(B, 53)) }
+fn discovers(number: u8) -> DatagramHeader {
+    DatagramHeader { mtu_discover: number + 1, ..to(at(B, 53)) }
 }
 
 const DONT: u8 = 0;
@@ -492,10 +492,10 @@ fn records_that_cannot_be_are_dropped_and_fence_nobody() {
     let sender = hears(&mut world, A, any(1000), 1);
     let foreign = Endpoint { port: 0, ..at(B, 0) }.into();
     let bad = [
-        RecordHead::default(),
+        DatagramHeader::default(),
         to(at(B, 0)),
-        RecordHead { own: foreign, ..to(at(B, 53)) },
-        RecordHead { segment: 1, ..to(at(B, 53)) },
+        DatagramHeader { own: foreign, ..to(at(B, 53)) },
+        DatagramHeader { segment: 1, ..to(at(B, 53)) },
         to(Endpoint { addr: Addr::LOCALHOST_V6, port: 1 }),
     ];
     for head in bad {

@@ -1,11 +1,11 @@
 //! `setsockopt` and `getsockopt`: which option is whose.
 
-use crate::socket::kept::WITHOUT_EFFECT;
 use crate::socket::options::values::{int, low_water_of, put};
 use crate::socket::options::{
     MAXSEG, OFFLOADED, OOB_INLINE, REMEMBERED, REMEMBERED_DEFAULTS, TCP_INQ, congestion_number, knows,
     offloaded_value, pacing_entry, pacing_rate,
 };
+use crate::socket::saved_options::WITHOUT_EFFECT;
 use crate::socket::{Kind, Socket};
 use crate::tls;
 use std::sync::atomic::Ordering;
@@ -239,7 +239,7 @@ impl Socket {
         match self.get_option(level, name, out) {
             Err(Errno::ENOPROTOOPT) if WITHOUT_EFFECT.contains(&(level, name)) => {
                 let mut value = [0; 4];
-                self.with_kept_option(level, name, |kept| value.copy_from_slice(&kept[..4]));
+                self.with_saved_option(level, name, |saved| value.copy_from_slice(&saved[..4]));
                 let len = out.len().min(value.len());
                 out[..len].copy_from_slice(&value[..len]);
                 Ok(len)
@@ -252,7 +252,7 @@ impl Socket {
     pub fn options_set(&'static self) -> Vec<(i32, i32, Vec<u8>)> {
         let (names, mut set) = {
             let settings = self.settings.lock();
-            (settings.names_set(), settings.kept.all())
+            (settings.names_set(), settings.saved.all())
         };
         let limits = [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)];
         let limits = limits.into_iter().filter(|(_, cell)| cell.load(Ordering::Relaxed) != 0);

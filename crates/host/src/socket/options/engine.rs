@@ -29,10 +29,10 @@ impl Socket {
 
     /// What comes from now on comes by the engine.
     pub(crate) fn leave_channel(&'static self) {
-        if let Some((mut queue, place)) = self.lock_home()
-            && queue.stream(place, self).is_some_and(|(_, stream)| stream.direct.is_some())
+        if let Some((mut queue, slot_id)) = self.lock_owner_queue()
+            && queue.stream(slot_id, self).is_some_and(|(_, stream)| stream.direct.is_some())
         {
-            queue.leave(place);
+            queue.leave(slot_id);
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings};
 use crate::queue::{Queue, QueueIo};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::options::values::{Linger, low_water_of};
 use crate::socket::stream::{Link, Stream};
 use crate::socket::{Kind, Socket};
@@ -22,7 +22,7 @@ const TCP: i32 = libc::IPPROTO_TCP;
 struct Writer<'a>(&'a mut SocketOptions);
 
 impl Writer<'_> {
-    /// There is room for as many as there are; what has none is lost, as what [`crate::socket::options::remembered::KeptOptions`] has no room for is.
+    /// There is room for as many as there are; what has none is lost, as what [`crate::socket::options::remembered::SavedOptions`] has no room for is.
     fn put(&mut self, level: i32, name: i32, value: &[u8]) {
         let numbers = (u8::try_from(level), u8::try_from(name), u8::try_from(value.len()));
         let (Ok(level), Ok(name), Ok(len)) = numbers else { return };
@@ -73,7 +73,7 @@ impl Settings {
         to.put_some(SOCKET, libc::SO_LINGER, (self.linger != Linger::default()).then(|| self.linger.value()));
         to.put_some(SOCKET, libc::SO_MAX_PACING_RATE, self.max_pacing.map(u64::to_ne_bytes));
         to.put_some(TCP, libc::TCP_CONGESTION, self.congestion.map(|number| [number]));
-        self.kept.each(|level, name, value| to.put(level, name, value));
+        self.saved.each(|level, name, value| to.put(level, name, value));
     }
 
     /// What was written down replaces what was known here; what is not an option stays.
@@ -109,7 +109,7 @@ impl Settings {
                 (TCP, libc::TCP_CONGESTION) => self.congestion = value.first().copied(),
                 // The socket itself has them.
                 (SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_ERROR) => {}
-                _ => self.kept.set(level, name, value),
+                _ => self.saved.set(level, name, value),
             }
         }
     }
@@ -121,9 +121,9 @@ impl Socket {
         self.has_new_options.store(true, Ordering::Release);
         if self.is_shared()
             && self.kind() == Kind::Stream
-            && let Some((mut queue, place)) = self.lock_home()
+            && let Some((mut queue, slot_id)) = self.lock_owner_queue()
         {
-            queue.write_options_of(place);
+            queue.write_options_of(slot_id);
         }
     }
 
@@ -173,9 +173,9 @@ impl Socket {
 }
 
 impl Queue {
-    fn write_options_of(&mut self, place: Place) {
+    fn write_options_of(&mut self, slot_id: SlotId) {
         let at = |io: &QueueIo, flow: FlowId| io.session.layout().socket_options(flow.slot());
-        let Some(stream) = self.streams.get_mut(place) else { return };
+        let Some(stream) = self.streams.get_mut(slot_id) else { return };
         let has_ended = stream.let_go && stream.disconnected().is_none();
         if has_ended || stream.link == Link::Moved || self.io.session.is_foreign() {
             return;
@@ -187,12 +187,12 @@ impl Queue {
     }
 
     /// Another process is about to have a descriptor of them, or of one of them.
-    pub(crate) fn write_options(&mut self, only: Option<Place>) {
+    pub(crate) fn write_options(&mut self, only: Option<SlotId>) {
         match only {
-            Some(place) => self.write_options_of(place),
+            Some(slot_id) => self.write_options_of(slot_id),
             None => {
-                let places: Vec<Place> = self.streams.iter().map(|(place, _)| place).collect();
-                places.into_iter().for_each(|place| self.write_options_of(place));
+                let slot_ids: Vec<SlotId> = self.streams.iter().map(|(slot_id, _)| slot_id).collect();
+                slot_ids.into_iter().for_each(|slot_id| self.write_options_of(slot_id));
             }
         }
     }
@@ -229,7 +229,7 @@ mod tests {
             assert_eq!(get(to, SOCKET, name), get(from, SOCKET, name), "{name}");
         }
         let mut mark = Vec::new();
-        to.with_kept_option(SOCKET, libc::SO_MARK, |value| mark.extend_from_slice(value));
+        to.with_saved_option(SOCKET, libc::SO_MARK, |value| mark.extend_from_slice(value));
         assert_eq!(mark, int(11));
         from.abandon();
         to.abandon();

@@ -13,24 +13,24 @@ struct SetOption {
 
 /// What was set, each option once.
 #[derive(Clone, Debug, Default)]
-pub struct KeptOptions(Vec<SetOption>);
+pub struct SavedOptions(Vec<SetOption>);
 
-impl KeptOptions {
+impl SavedOptions {
     pub(crate) fn set(&mut self, level: i32, name: i32, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(VALUE_MAX)];
         let mut value = [0; VALUE_MAX];
         value[..bytes.len()].copy_from_slice(bytes);
-        let kept = SetOption { level, name, len: bytes.len() as u8, value };
-        let is_full = self.0.len() >= KEPT_MAX;
+        let saved = SetOption { level, name, len: bytes.len() as u8, value };
+        let is_full = self.0.len() >= SAVED_MAX;
         match self.0.iter_mut().find(|known| (known.level, known.name) == (level, name)) {
-            Some(known) => *known = kept,
+            Some(known) => *known = saved,
             None if is_full => {}
-            None => self.0.push(kept),
+            None => self.0.push(saved),
         }
     }
 
     pub(super) fn each(&self, mut f: impl FnMut(i32, i32, &[u8])) {
-        self.0.iter().for_each(|kept| f(kept.level, kept.name, &kept.value[..usize::from(kept.len)]));
+        self.0.iter().for_each(|saved| f(saved.level, saved.name, &saved.value[..usize::from(saved.len)]));
     }
 
     pub(super) fn forget(&mut self, level: i32, name: i32) {
@@ -44,18 +44,19 @@ impl KeptOptions {
     }
 
     pub(super) fn all(&self) -> Vec<(i32, i32, Vec<u8>)> {
-        let one = |kept: &SetOption| (kept.level, kept.name, kept.value[..usize::from(kept.len)].to_vec());
+        let one =
+            |saved: &SetOption| (saved.level, saved.name, saved.value[..usize::from(saved.len)].to_vec());
         self.0.iter().map(one).collect()
     }
 
     pub(crate) fn get(&self, level: i32, name: i32) -> Option<&[u8]> {
-        let kept = self.0.iter().find(|known| (known.level, known.name) == (level, name))?;
-        Some(&kept.value[..usize::from(kept.len)])
+        let saved = self.0.iter().find(|known| (known.level, known.name) == (level, name))?;
+        Some(&saved.value[..usize::from(saved.len)])
     }
 }
 
 /// There are not as many options.
-pub(crate) const KEPT_MAX: usize = 128;
+pub(crate) const SAVED_MAX: usize = 128;
 
 /// Longer values are not asked for again.
 pub(crate) const VALUE_MAX: usize = 16;
@@ -66,14 +67,14 @@ mod tests {
 
     #[test]
     fn the_last_value_of_each_option_is_kept() {
-        let mut kept = KeptOptions::default();
-        kept.set(1, 2, &[1, 0, 0, 0]);
-        kept.set(1, 3, &[9; 40]);
-        kept.set(1, 2, &[7]);
-        assert_eq!(kept.get(1, 2), Some(&[7][..]));
-        assert_eq!(kept.get(1, 3), Some(&[9; VALUE_MAX][..]));
-        assert_eq!(kept.get(6, 2), None);
-        (0..1000).for_each(|name| kept.set(1, name, &[1]));
-        assert_eq!(kept.0.len(), KEPT_MAX);
+        let mut saved = SavedOptions::default();
+        saved.set(1, 2, &[1, 0, 0, 0]);
+        saved.set(1, 3, &[9; 40]);
+        saved.set(1, 2, &[7]);
+        assert_eq!(saved.get(1, 2), Some(&[7][..]));
+        assert_eq!(saved.get(1, 3), Some(&[9; VALUE_MAX][..]));
+        assert_eq!(saved.get(6, 2), None);
+        (0..1000).for_each(|name| saved.set(1, name, &[1]));
+        assert_eq!(saved.0.len(), SAVED_MAX);
     }
 }

@@ -1,7 +1,7 @@
 //! A send and a receive as a call makes them: of records, or of the bytes as they are.
 
 use crate::queue_io::QueueIo;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::flags::SendFlags;
 use crate::socket::received::How;
 use crate::socket::slices::{Source, Target};
@@ -31,7 +31,7 @@ impl Stream {
     pub fn recv(
         &mut self,
         io: &mut QueueIo,
-        place: Place,
+        slot_id: SlotId,
         into: &mut impl Target,
         target: usize,
         peek: bool,
@@ -41,18 +41,18 @@ impl Stream {
             return Ok(Attempt::Wait);
         }
         if self.opens_records() {
-            return self.recv_records(io, place, into, peek);
+            return self.recv_records(io, slot_id, into, peek);
         }
         let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
-        let (most, skip) = self.heed_mark(io, place, peek)?;
+        let (most, skip) = self.heed_mark(io, slot_id, peek)?;
         let there = self.received.len().min(most).saturating_sub(skip);
         if there > 0 && (there >= target || over || most < usize::MAX) {
             let how = How { skip, most: most.min(into.most_at_once()), peek };
             let copied = self.received.copy_out(io, self.direct.as_deref(), into, how)?;
             if !peek {
-                self.settle_read(io, place, &copied);
+                self.settle_read(io, slot_id, &copied);
                 self.urgent.on_read(self.received.read());
-                leave_out_taken(self, io, place);
+                leave_out_taken(self, io, slot_id);
                 self.publish(0);
             }
             let copied = copied.all();

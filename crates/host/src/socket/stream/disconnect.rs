@@ -1,7 +1,7 @@
 //! A connection that its program takes back: connect to AF_UNSPEC, or shutdown while it connects. Linux's `tcp_disconnect`: what was received
 //! and not read is dropped, and the socket is as one that never connected, but for an error.
 
-use super::{ALL, ConnectTold, DRAINED, Link, Stream};
+use super::{ALL, ConnectAnswer, DRAINED, Link, Stream};
 use crate::queue::QueueIo;
 use crate::socket::Shutdown;
 use crate::socket::received::Received;
@@ -44,7 +44,7 @@ impl Stream {
     /// How it has ended here, for whoever has it next; 0: it has not.
     pub fn ending(&self) -> u8 {
         let waits = if self.error.is_ok() { 0 } else { ERROR_WAITS };
-        let answer = if self.told == ConnectTold::InProgress { ANSWER_WAITS } else { 0 };
+        let answer = if self.connect_answer == ConnectAnswer::InProgress { ANSWER_WAITS } else { 0 };
         match (self.disconnected, self.link) {
             (true, _) => DISCONNECTED | waits,
             (false, Link::Closed) => CLOSED | waits | answer,
@@ -56,9 +56,9 @@ impl Stream {
     pub fn ended_before(&mut self, ending: u8) {
         let waits = ending & ERROR_WAITS != 0;
         if ending & ANSWER_WAITS != 0 {
-            self.told = ConnectTold::InProgress;
+            self.connect_answer = ConnectAnswer::InProgress;
         }
-        self.end_is_told = ending & CLOSED != 0 && !waits;
+        self.end_is_reported = ending & CLOSED != 0 && !waits;
         if ending & DISCONNECTED != 0 {
             (self.disconnected, self.let_go, self.link) = (true, true, Link::Closed);
             (self.read_shut, self.write_shut) = (false, false);

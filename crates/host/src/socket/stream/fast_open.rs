@@ -1,7 +1,7 @@
 //! A connection whose SYN takes the program's first bytes with it (TCP Fast Open, RFC 7413): until the program has sent them
 //! it is writable, though it is not connected.
 
-use super::{ConnectTold, OUT, Stream};
+use super::{ConnectAnswer, OUT, Stream};
 use crate::socket::FastOpen;
 use crate::socket::stream::syn_room;
 use toe_abi::command::FlowInfo;
@@ -15,7 +15,7 @@ impl Stream {
         }
         if fast == FastOpen::Message {
             // The call that sends them is the one that connects.
-            self.told = ConnectTold::InProgress;
+            self.connect_answer = ConnectAnswer::InProgress;
         }
         self.publish(OUT);
     }

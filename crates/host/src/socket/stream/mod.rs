@@ -25,7 +25,7 @@ mod unsent;
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
@@ -74,7 +74,7 @@ pub enum Link {
 
 /// Which answer of `connect` the program has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectTold {
+pub enum ConnectAnswer {
     Nothing,
     InProgress,
     Result,
@@ -91,12 +91,12 @@ pub enum Attempt {
 /// The part of a stream that goes along when it is claimed.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketState {
-    told: ConnectTold,
+    connect_answer: ConnectAnswer,
     read_shut: bool,
     write_shut: bool,
     low_water: usize,
     error: Errno,
-    noted_errors_told: u8,
+    noted_errors_reported: u8,
 }
 
 /// A connection.
@@ -109,14 +109,14 @@ pub struct Stream {
     pub socket: Option<&'static Socket>,
     pub waits_in_listener: bool,
     pub link: Link,
-    pub told: ConnectTold,
+    pub connect_answer: ConnectAnswer,
     /// It connects, and the SYN waits for the first bytes that the program sends, and has room for so many (TCP Fast Open);
     /// 0: it does not wait.
     syn_room: u32,
     /// The session has told the engine that it lets go.
     pub let_go: bool,
     /// Whoever had it before was told of its end.
-    end_is_told: bool,
+    end_is_reported: bool,
     pub received: Received,
     /// Bytes that the engine has brought, and those that were sent through it, ever.
     engine_arrived: i64,
@@ -142,7 +142,7 @@ pub struct Stream {
     /// What SO_ERROR says.
     error: Errno,
     /// How many of the errors that the engine noted (modulo 256) had come when SO_ERROR last told one.
-    noted_errors_told: u8,
+    noted_errors_reported: u8,
     pub urgent: Urgent,
     pub zerocopy: ZeroCopy,
     /// TLS records instead of the bytes themselves.
@@ -171,7 +171,7 @@ impl Stream {
             socket,
             waits_in_listener: false,
             link,
-            told: ConnectTold::Nothing,
+            connect_answer: ConnectAnswer::Nothing,
             syn_room: 0,
             let_go: false,
             received: Received::default(),
@@ -188,7 +188,7 @@ impl Stream {
             starved: false,
             draining: false,
             error: Errno::OK,
-            noted_errors_told: 0,
+            noted_errors_reported: 0,
             urgent: Urgent::default(),
             zerocopy: ZeroCopy::default(),
             tls: None,
@@ -198,7 +198,7 @@ impl Stream {
             is_unwanted: false,
             peer_closed: false,
             was_over: false,
-            end_is_told: false,
+            end_is_reported: false,
             disconnected: false,
             port_left: None,
             addrs: None,
@@ -213,7 +213,7 @@ impl Stream {
     pub fn accepted(flow: FlowId) -> Stream {
         let mut stream = Stream::new(flow, Link::Open, None);
         stream.waits_in_listener = true;
-        stream.told = ConnectTold::Result;
+        stream.connect_answer = ConnectAnswer::Result;
         stream
     }
 
@@ -226,7 +226,7 @@ impl Stream {
     ) -> Stream {
         let mut stream = Stream::new(flow, Link::Open, Some(socket));
         (stream.engine_arrived, stream.engine_sent) = (read, written);
-        stream.told = ConnectTold::Result;
+        stream.connect_answer = ConnectAnswer::Result;
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
         // bytes that came before it.
         stream.write_shut = matches!(info.state, 4 | 5 | 6 | 7 | 9 | 11);
@@ -381,12 +381,12 @@ impl Stream {
         if self.link == Link::Connecting && self.syn_room == 0 {
             return None;
         }
-        let told = std::mem::replace(&mut self.told, ConnectTold::Result);
-        if told == ConnectTold::Result {
+        let connect_answer = std::mem::replace(&mut self.connect_answer, ConnectAnswer::Result);
+        if connect_answer == ConnectAnswer::Result {
             return Some(Err(Errno::EISCONN));
         }
         // Who has it next is to hear that, too.
-        let is_new = told == ConnectTold::InProgress;
+        let is_new = connect_answer == ConnectAnswer::InProgress;
         self.socket.inspect(|socket| _ = socket.has_new_options.fetch_or(is_new, Ordering::Release));
         if self.link == Link::Closed {
             let error = self.take_error();
@@ -497,7 +497,7 @@ impl Stream {
         if self.disconnected || std::mem::replace(&mut self.link, Link::Closed) == Link::Closed {
             return;
         }
-        if std::mem::take(&mut self.end_is_told) {
+        if std::mem::take(&mut self.end_is_reported) {
             self.publish(ALL | DRAINED);
             return;
         }
@@ -521,22 +521,22 @@ impl Stream {
     /// What the program has done to the connection that the engine does not know.
     pub fn socket_state(&self) -> SocketState {
         SocketState {
-            told: self.told,
+            connect_answer: self.connect_answer,
             read_shut: self.read_shut,
             write_shut: self.write_shut,
             low_water: self.low_water,
             error: self.error,
-            noted_errors_told: self.noted_errors_told,
+            noted_errors_reported: self.noted_errors_reported,
         }
     }
 
     pub fn set_socket_state(&mut self, state: SocketState) {
-        self.told = state.told;
+        self.connect_answer = state.connect_answer;
         self.read_shut |= state.read_shut;
         self.write_shut |= state.write_shut;
         self.low_water = state.low_water;
         self.error = state.error;
-        self.noted_errors_told = state.noted_errors_told;
+        self.noted_errors_reported = state.noted_errors_reported;
     }
 
     /// Whether what has been received and not read makes the stream readable, `least` bytes of it where there are no records.
@@ -570,15 +570,15 @@ impl Stream {
 
 impl QueueIo {
     /// Publishes the credit that `stream` owes, or remembers to.
-    pub fn credit(&mut self, place: Place, stream: &mut Stream) {
+    pub fn credit(&mut self, slot_id: SlotId, stream: &mut Stream) {
         if stream.pending_credit == 0 {
             return;
         }
         let credit = ReceiveCredit { flow: stream.flow, len: stream.pending_credit };
         if self.ring.push_credit(credit).is_ok() {
             stream.pending_credit = 0;
-        } else if !self.owing.contains(&place) {
-            self.owing.push(place);
+        } else if !self.owing.contains(&slot_id) {
+            self.owing.push(slot_id);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Attempt, IN, Link, OUT, Stream};
 use crate::queue::QueueIo;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::flags::SendFlags;
 use crate::socket::received::How;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
@@ -189,12 +189,12 @@ impl Stream {
     pub(super) fn recv_records(
         &mut self,
         io: &mut QueueIo,
-        place: Place,
+        slot_id: SlotId,
         into: &mut impl Target,
         peek: bool,
     ) -> Result<Attempt, Errno> {
         let mut tls = self.tls.take().ok_or(Errno::EIO)?;
-        let given = self.recv_by(io, place, &mut tls, into, peek);
+        let given = self.recv_by(io, slot_id, &mut tls, into, peek);
         self.tls = Some(tls);
         self.publish(0);
         match given? {
@@ -208,7 +208,7 @@ impl Stream {
     fn recv_by(
         &mut self,
         io: &mut QueueIo,
-        place: Place,
+        slot_id: SlotId,
         tls: &mut Tls,
         into: &mut impl Target,
         peek: bool,
@@ -232,7 +232,7 @@ impl Stream {
             if into.left() == 0 || done >= most || is_enough {
                 break;
             }
-            match self.open_next(io, place, incoming) {
+            match self.open_next(io, slot_id, incoming) {
                 Ok(true) => opened += 1,
                 Ok(false) => break,
                 Err(_) if done > 0 => break,
@@ -243,7 +243,12 @@ impl Stream {
     }
 
     /// Opens the next record, if all of it is here.
-    fn open_next(&mut self, io: &mut QueueIo, place: Place, incoming: &mut Incoming) -> Result<bool, Errno> {
+    fn open_next(
+        &mut self,
+        io: &mut QueueIo,
+        slot_id: SlotId,
+        incoming: &mut Incoming,
+    ) -> Result<bool, Errno> {
         if let Some(errno) = incoming.refusal() {
             return Err(errno);
         }
@@ -263,7 +268,7 @@ impl Stream {
         let how = How { skip: 0, most: needed, peek: false };
         let copied =
             self.received.copy_out(io, self.direct.as_deref(), &mut Scatter::new(&mut slices), how)?;
-        self.settle_read(io, place, &copied);
+        self.settle_read(io, slot_id, &copied);
         incoming.take_record(record)?;
         Ok(true)
     }

@@ -2,7 +2,7 @@
 
 use super::{Attempt, IN, Link, PRI, Stream};
 use crate::queue::QueueIo;
-use crate::slots::Place;
+use crate::slots::SlotId;
 use crate::socket::received::{Copied, How};
 use crate::socket::slices::Scatter;
 use crate::socket::urgent::Plan;
@@ -30,7 +30,7 @@ impl Stream {
     pub(super) fn heed_mark(
         &mut self,
         io: &mut QueueIo,
-        place: Place,
+        slot_id: SlotId,
         peek: bool,
     ) -> Result<(usize, usize), Errno> {
         match self.urgent.plan(self.received.read(), self.received.len()) {
@@ -38,25 +38,30 @@ impl Stream {
             Plan::Before(most) => Ok((most, 0)),
             Plan::Skip if peek => Ok((self.urgent.most_behind(self.received.read(), self.received.len()), 1)),
             Plan::Skip => {
-                self.take_unread(io, place, 1)?;
+                self.take_unread(io, slot_id, 1)?;
                 self.urgent.on_read(self.received.read());
                 self.publish(0);
-                self.heed_mark(io, place, peek)
+                self.heed_mark(io, slot_id, peek)
             }
         }
     }
 
     /// MSG_OOB: the urgent byte, `None` at the stream's end. EINVAL: none has been announced, or it has been read.
-    pub fn recv_urgent(&mut self, io: &mut QueueIo, place: Place, peek: bool) -> Result<Option<u8>, Errno> {
+    pub fn recv_urgent(
+        &mut self,
+        io: &mut QueueIo,
+        slot_id: SlotId,
+        peek: bool,
+    ) -> Result<Option<u8>, Errno> {
         if !self.urgent.may_take() {
             return Err(Errno::EINVAL);
         }
-        match self.urgent.place(self.received.read(), self.received.len()) {
+        match self.urgent.position(self.received.read(), self.received.len()) {
             Some(at) => {
                 let byte = self.received.byte_at(io, self.direct.as_deref(), at)?;
                 if !peek {
                     self.urgent.take();
-                    leave_out_taken(self, io, place);
+                    leave_out_taken(self, io, slot_id);
                     self.publish(0);
                 }
                 Ok(byte)
@@ -66,15 +71,15 @@ impl Stream {
         }
     }
 
-    /// The engine tells of an urgent byte, `ahead` bytes after those that it has brought.
-    pub fn on_urgent(&mut self, ahead: u32) {
-        self.urgent.announce(self.received.total() + u64::from(ahead), self.received.read());
+    /// The engine tells of an urgent byte, `distance` bytes after those that it has brought.
+    pub fn on_urgent(&mut self, distance: u32) {
+        self.urgent.announce(self.received.total() + u64::from(distance), self.received.read());
         self.publish(PRI);
     }
 
     /// The peer has put the last byte of its last piece into the channel as an urgent one.
     pub fn on_direct_urgent(&mut self) {
-        let held = self.direct.as_ref().map_or(0, |direct| direct.bytes_ahead(self.engine_arrived));
+        let held = self.direct.as_ref().map_or(0, |direct| direct.early_bytes(self.engine_arrived));
         if let Some(at) = self.received.total().saturating_add(held).checked_sub(1) {
             self.urgent.announce(at, self.received.read());
             self.publish(PRI | IN);
@@ -96,10 +101,10 @@ impl Stream {
     }
 
     /// Tells whoever lent the memory that what was in it has been read.
-    pub(super) fn settle_read(&mut self, io: &mut QueueIo, place: Place, copied: &Copied) {
+    pub(super) fn settle_read(&mut self, io: &mut QueueIo, slot_id: SlotId, copied: &Copied) {
         if copied.engine > 0 {
             self.pending_credit += copied.engine;
-            io.credit(place, self);
+            io.credit(slot_id, self);
             self.quiet_credit = self.quiet_credit.saturating_add(copied.engine);
             if self.quiet_credit >= self.quiet_credit_max {
                 self.quiet_credit = 0;
@@ -125,28 +130,28 @@ impl Stream {
     }
 
     /// Makes room in the engine's window without the program: what lies unread there is kept by the stream itself.
-    pub fn vacate_window(&mut self, io: &mut QueueIo, place: Place) -> Result<(), Errno> {
+    pub fn vacate_window(&mut self, io: &mut QueueIo, slot_id: SlotId) -> Result<(), Errno> {
         if self.received.has_engine_bytes() {
-            let bytes = self.take_unread(io, place, self.received.len())?;
+            let bytes = self.take_unread(io, slot_id, self.received.len())?;
             self.received.put_back(bytes);
         }
         Ok(())
     }
 
-    fn take_unread(&mut self, io: &mut QueueIo, place: Place, len: usize) -> Result<Vec<u8>, Errno> {
+    fn take_unread(&mut self, io: &mut QueueIo, slot_id: SlotId, len: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; len];
         let mut slices = [IoSliceMut::new(&mut bytes)];
         let mut into = Scatter::new(&mut slices);
         let copied = self.received.copy_out(io, self.direct.as_deref(), &mut into, How::ALL)?;
-        self.settle_read(io, place, &copied);
+        self.settle_read(io, slot_id, &copied);
         Ok(bytes)
     }
 }
 
 /// What MSG_OOB has read is no part of the stream for anybody, once it is next. Where that fails, the next read leaves it out: what the
 /// call has given to the program counts.
-pub(super) fn leave_out_taken(stream: &mut Stream, io: &mut QueueIo, place: Place) {
+pub(super) fn leave_out_taken(stream: &mut Stream, io: &mut QueueIo, slot_id: SlotId) {
     if stream.urgent.is_taken_next(stream.received.read(), stream.received.len()) {
-        let _ = stream.take_unread(io, place, 1);
+        let _ = stream.take_unread(io, slot_id, 1);
     }
 }

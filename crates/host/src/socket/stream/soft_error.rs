@@ -17,10 +17,10 @@ impl Stream {
 
     /// The one that the engine has noted, once.
     pub fn take_noted_error(&mut self, info: &FlowInfo) -> Errno {
-        if info.soft_error == 0 || info.soft_errors == self.noted_errors_told || self.link != Link::Open {
+        if info.soft_error == 0 || info.soft_errors == self.noted_errors_reported || self.link != Link::Open {
             return Errno::OK;
         }
-        self.noted_errors_told = info.soft_errors;
+        self.noted_errors_reported = info.soft_errors;
         Errno(info.soft_error.into())
     }
 }

@@ -1,7 +1,7 @@
 //! Channels whose other side is at the other end of a stream: two of them, and one whose peer is hostile. The stream is a pair of kernel sockets; what is
 //! above it is what programs have.
 
-use super::super::ddp::{Header, Place, UNTAGGED_LEN};
+use super::super::ddp::{DdpBuffer, Header, UNTAGGED_LEN};
 use super::super::introduction::Refusal;
 use super::super::meeting::Silent;
 use super::super::mpa::put_frame;
@@ -316,7 +316,7 @@ fn hostile(of: &Process) -> (Channel, UnixStream) {
 }
 
 fn frame(upper: (u8, u32), (queue, message, offset): (u32, u32, u32), is_last: bool, data: &[u8]) -> Vec<u8> {
-    let head = Header { place: Place::Untagged { queue, message, offset }, is_last, upper }.encode();
+    let head = Header { buffer: DdpBuffer::Untagged { queue, message, offset }, is_last, upper }.encode();
     let mut stream = Vec::new();
     assert!(put_frame(&mut stream, &[&head[..UNTAGGED_LEN], data]));
     stream
@@ -333,7 +333,8 @@ fn what_no_carrier_sends_ends_its_own_channel_alone() {
     let mut wrong_len = good.clone();
     wrong_len[0] = 0xff;
     let tagged = {
-        let head = Header { place: Place::Tagged { tag: 1, offset: 0 }, is_last: true, upper: (0x40, 0) };
+        let head =
+            Header { buffer: DdpBuffer::Tagged { tag: 1, offset: 0 }, is_last: true, upper: (0x40, 0) };
         let mut stream = Vec::new();
         assert!(put_frame(&mut stream, &[&head.encode()[..14], b"data"]));
         stream

@@ -6,9 +6,9 @@ use toe_abi::errno::Errno;
 /// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Move up to so many bytes, as many as go at once, after so many ([`Beside::moved`]).
+    /// Move up to so many bytes, as many as go at once, after so many ([`Asynchronous::moved`]).
     Move { done: usize, most: usize },
-    /// Wait for the connection or the file ([`Beside::waited`]).
+    /// Wait for the connection or the file ([`Asynchronous::waited`]).
     Wait,
     /// It is over.
     End(Result<usize, Stopped>),
@@ -16,7 +16,7 @@ pub enum Next {
 
 /// A transfer of up to so many bytes.
 #[derive(Debug)]
-pub struct Beside {
+pub struct Asynchronous {
     length: usize,
     part: usize,
     done: usize,
@@ -25,10 +25,10 @@ pub struct Beside {
     errno: Option<Errno>,
 }
 
-impl Beside {
+impl Asynchronous {
     /// So many bytes, in parts of up to so many: between two of them it is asked whether the program has cancelled it.
-    pub fn new(length: usize, part: usize) -> Beside {
-        Beside { length, part, done: 0, waits: false, is_over: false, errno: None }
+    pub fn new(length: usize, part: usize) -> Asynchronous {
+        Asynchronous { length, part, done: 0, waits: false, is_over: false, errno: None }
     }
 
     /// Bytes that are at their place by now.

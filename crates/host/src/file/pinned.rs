@@ -11,60 +11,60 @@ use toe_abi::errno::Errno;
 
 /// A descriptor of the program's and, once the call waits, what goes on standing for its file.
 #[derive(Debug)]
-pub struct KeptFile<'a> {
+pub struct PinnedFile<'a> {
     file: BorrowedFd<'a>,
-    kept: OnceCell<Kept>,
+    pinned: OnceCell<Pinned>,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum Pinned {
     Copy(Copy),
     /// There can be none: device and inode of the file, to know it by. `None`: it was no file by then.
     Identity(Option<(u64, u64)>),
 }
 
-impl<'a> KeptFile<'a> {
-    pub fn of(file: BorrowedFd<'a>) -> KeptFile<'a> {
-        KeptFile { file, kept: OnceCell::new() }
+impl<'a> PinnedFile<'a> {
+    pub fn of(file: BorrowedFd<'a>) -> PinnedFile<'a> {
+        PinnedFile { file, pinned: OnceCell::new() }
     }
 
     /// What to read from or write to.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        match self.kept.get() {
-            Some(Kept::Copy(copy)) => copy.fd(),
+        match self.pinned.get() {
+            Some(Pinned::Copy(copy)) => copy.fd(),
             _ => self.file,
         }
     }
 
     /// The call cannot go on at once: from here on the file is the one that has the number now. Nothing is done for one that can.
     pub fn keep(&self, engine: Option<&'static Session>) {
-        self.kept.get_or_init(|| {
-            let kept = engine.filter(|_| !sys::is_filtered()).map(|session| Kept::of(session, self.file));
-            kept.and_then(Result::ok).unwrap_or_else(|| Kept::Identity(identity(self.file)))
+        self.pinned.get_or_init(|| {
+            let pinned = engine.filter(|_| !sys::is_filtered()).map(|session| Pinned::of(session, self.file));
+            pinned.and_then(Result::ok).unwrap_or_else(|| Pinned::Identity(identity(self.file)))
         });
     }
 
     /// One that is kept from the beginning.
-    pub fn kept(session: &'static Session, file: BorrowedFd<'a>) -> Result<KeptFile<'a>, Errno> {
-        Ok(KeptFile { file, kept: OnceCell::from(Kept::of(session, file)?) })
+    pub fn pinned(session: &'static Session, file: BorrowedFd<'a>) -> Result<PinnedFile<'a>, Errno> {
+        Ok(PinnedFile { file, pinned: OnceCell::from(Pinned::of(session, file)?) })
     }
 
-    /// Whether what was just read, or is to be written, through [`KeptFile::fd`] is this file's. Where no copy could be kept the number may be another's by now.
+    /// Whether what was just read, or is to be written, through [`PinnedFile::fd`] is this file's. Where no copy could be kept the number may be another's by now.
     pub fn is_same(&self) -> bool {
-        match self.kept.get() {
-            Some(Kept::Identity(then)) => then.is_some() && identity(self.file) == *then,
+        match self.pinned.get() {
+            Some(Pinned::Identity(then)) => then.is_some() && identity(self.file) == *then,
             _ => true,
         }
     }
 }
 
-impl Kept {
+impl Pinned {
     /// No copy of a file that this process has locks of: its close, also that by exec, would end them. When the program closes its own
     /// descriptor of such a file they are gone by its hand.
-    fn of(session: &'static Session, file: BorrowedFd<'_>) -> Result<Kept, Errno> {
+    fn of(session: &'static Session, file: BorrowedFd<'_>) -> Result<Pinned, Errno> {
         match has_own_locks(file) {
-            true => Ok(Kept::Identity(identity(file))),
-            false => Copy::of(session, file).map(Kept::Copy),
+            true => Ok(Pinned::Identity(identity(file))),
+            false => Copy::of(session, file).map(Pinned::Copy),
         }
     }
 }
@@ -86,12 +86,12 @@ mod tests {
     fn without_a_copy_another_file_at_the_number_is_known() {
         let (first, second) = (file(), file());
         let number = sys::dup_anywhere(&first).expect("room");
-        let kept = KeptFile::of(sys::borrow(number.raw()));
-        assert!(kept.is_same(), "nothing is asked of a call that does not wait");
+        let pinned = PinnedFile::of(sys::borrow(number.raw()));
+        assert!(pinned.is_same(), "nothing is asked of a call that does not wait");
         // Without an engine there is no session to keep a copy in.
-        kept.keep(None);
-        assert!(kept.is_same());
+        pinned.keep(None);
+        assert!(pinned.is_same());
         sys::dup_onto(&second, number.raw(), true).expect("it is open");
-        assert!(!kept.is_same());
+        assert!(!pinned.is_same());
     }
 }

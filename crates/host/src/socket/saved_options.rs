@@ -30,7 +30,7 @@ impl Socket {
 
     /// The program has set it, and Linux would have let it.
     pub fn keep_option(&'static self, level: i32, name: i32, value: &[u8]) {
-        self.settings.lock().kept.set(level, name, value);
+        self.settings.lock().saved.set(level, name, value);
         match (level, name) {
             (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => self.defer_accept(),
             (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => self.bound_window(level),
@@ -53,7 +53,7 @@ impl Socket {
             return;
         }
         let mut secs = 0;
-        self.with_kept_option(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, |value| {
+        self.with_saved_option(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, |value| {
             let value = value.first_chunk().map_or(0, |value| i32::from_ne_bytes(*value));
             secs = u32::try_from(value).unwrap_or(0);
         });
@@ -68,7 +68,7 @@ impl Socket {
     fn shares_name(&self) -> u32 {
         let is_on = |name| {
             let mut on = false;
-            self.with_kept_option(libc::SOL_SOCKET, name, |value| on = value.iter().any(|byte| *byte != 0));
+            self.with_saved_option(libc::SOL_SOCKET, name, |value| on = value.iter().any(|byte| *byte != 0));
             on
         };
         let bit = |name, bit| if is_on(name) { bit } else { 0 };
@@ -76,9 +76,9 @@ impl Socket {
     }
 
     /// Does `f` to the value that was set, if any was.
-    pub fn with_kept_option(&self, level: i32, name: i32, f: impl FnOnce(&[u8])) {
+    pub fn with_saved_option(&self, level: i32, name: i32, f: impl FnOnce(&[u8])) {
         let settings = self.settings.lock();
-        if let Some(value) = settings.kept.get(level, name) {
+        if let Some(value) = settings.saved.get(level, name) {
             f(value);
         }
     }

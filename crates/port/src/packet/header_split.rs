@@ -9,32 +9,32 @@ use toe_base::limits::FRAME_MAX;
 use toe_wire::eth::{self, EtherType};
 use toe_wire::link::{FrameTail, RxOffload};
 
-use super::sys::{PacketSocket, Places, ReceiveBatch};
+use super::sys::{PacketSocket, PayloadTarget, ReceiveBatch};
 use crate::port::{EachFrame, PortCounter, PortCounters};
 use crate::virtio_net;
 
 /// No headers of Ethernet, IP and TCP are longer, where TCP follows IP at once; UDP's is short.
-const HEAD_MAX: usize = 14 + 60 + 60;
+const HEADERS_MAX: usize = 14 + 60 + 60;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// The beginning of a packet in the socket's queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head<'a> {
+pub(super) struct SplitFrame<'a> {
     bytes: &'a [u8],
     offload: RxOffload,
     frame_len: usize,
 }
 
-impl<'a> Head<'a> {
+impl<'a> SplitFrame<'a> {
     /// Of a TCP segment or of datagrams whose checksum needs no look; of others (`None`) all bytes are wanted. `packet` is virtio-net header and the
     /// beginning of the frame.
-    pub(super) fn of(packet: &'a [u8], frame_len: usize) -> Option<Head<'a>> {
+    pub(super) fn of(packet: &'a [u8], frame_len: usize) -> Option<SplitFrame<'a>> {
         let (header, frame) = packet.split_first_chunk::<{ virtio_net::HEADER_LEN }>()?;
         let offload = virtio_net::decode(header, frame_len).ok()?;
-        let bytes = frame.get(..HEAD_MAX)?;
+        let bytes = frame.get(..HEADERS_MAX)?;
         let is_wanted = offload.checksum_ok && is_transport(bytes) && frame_len <= FRAME_MAX;
-        is_wanted.then_some(Head { bytes, offload, frame_len })
+        is_wanted.then_some(SplitFrame { bytes, offload, frame_len })
     }
 
     /// Shows it, and takes its packet from the queue. Whether it was good.
@@ -46,11 +46,11 @@ impl<'a> Head<'a> {
         each: &mut EachFrame<'_>,
     ) -> io::Result<bool> {
         counters.received(self.frame_len);
-        let (frame, spare) = receive.head(self.bytes, self.frame_len);
+        let (frame, spare) = receive.split(self.bytes, self.frame_len);
         let tail = Tail { socket, frame, spare, outcome: RefCell::new(None) };
         each(frame, self.offload, Some(&tail));
         // Whoever does not want it has it taken away all the same: the next one stands behind it.
-        let outcome = tail.outcome.take().unwrap_or_else(|| tail.receive(0, Places::Shared(&[])));
+        let outcome = tail.outcome.take().unwrap_or_else(|| tail.receive(0, PayloadTarget::Shared(&[])));
         match outcome {
             Ok(()) => Ok(true),
             Err(error) if crate::batch::is_link_gone(&error) => Err(error),
@@ -87,20 +87,20 @@ struct Tail<'a> {
 
 impl Tail<'_> {
     /// Takes the packet from the queue: what lies before `from` and behind the places is lost.
-    fn receive(&self, from: usize, into: Places<'_>) -> io::Result<()> {
+    fn receive(&self, from: usize, into: PayloadTarget<'_>) -> io::Result<()> {
         let lead = virtio_net::HEADER_LEN + from;
         let len = self.socket.receive_into(&self.spare[..lead], into)?;
         // Place and queue are in the same order: that they are is worth a look.
-        let head = self.frame[..from.min(HEAD_MAX)].iter();
+        let headers = self.frame[..from.min(HEADERS_MAX)].iter();
         let is_same =
-            self.spare[virtio_net::HEADER_LEN..].iter().map(Cell::get).zip(head).all(|(a, b)| a == *b);
+            self.spare[virtio_net::HEADER_LEN..].iter().map(Cell::get).zip(headers).all(|(a, b)| a == *b);
         let is_whole = len == virtio_net::HEADER_LEN + self.frame.len();
         if is_same && is_whole { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 }
 
 impl Tail<'_> {
-    fn take_once(&self, from: usize, into: Places<'_>) -> bool {
+    fn take_once(&self, from: usize, into: PayloadTarget<'_>) -> bool {
         let outcome = match self.outcome.take() {
             None if from <= self.frame.len() => self.receive(from, into),
             None => return false,
@@ -115,11 +115,11 @@ impl Tail<'_> {
 
 impl FrameTail for Tail<'_> {
     fn take(&self, from: usize, into: &[&[AtomicU8]]) -> bool {
-        self.take_once(from, Places::Shared(into))
+        self.take_once(from, PayloadTarget::Shared(into))
     }
 
     fn read(&self, from: usize, into: &mut [u8]) -> bool {
-        self.take_once(from, Places::Own(Cell::from_mut(into).as_slice_of_cells()))
+        self.take_once(from, PayloadTarget::Own(Cell::from_mut(into).as_slice_of_cells()))
     }
 }
 
@@ -170,8 +170,10 @@ mod tests {
         /// Shows the head of `packet`, as the ring has it, to `each`.
         fn show(&mut self, packet: &[u8], each: &mut EachFrame<'_>) -> bool {
             let frame_len = packet.len() - virtio_net::HEADER_LEN;
-            let head = Head::of(&packet[..1900.min(packet.len())], frame_len).expect("a large segment");
-            head.deliver(&self.socket, &mut self.receive, &mut self.counters, each)
+            let split =
+                SplitFrame::of(&packet[..1900.min(packet.len())], frame_len).expect("a large segment");
+            split
+                .deliver(&self.socket, &mut self.receive, &mut self.counters, each)
                 .expect("the link is there")
         }
     }
@@ -209,9 +211,9 @@ mod tests {
         let mut link = Link::new();
         let one = packet(1, 5000);
         link.arrives(&one);
-        let mut place = vec![0xdd; 4000];
-        link.show(&one, &mut |_, _, tail| assert!(tail.expect("a tail").read(HEADERS + 1000, &mut place)));
-        assert_eq!(place, one[virtio_net::HEADER_LEN + HEADERS + 1000..]);
+        let mut buffer = vec![0xdd; 4000];
+        link.show(&one, &mut |_, _, tail| assert!(tail.expect("a tail").read(HEADERS + 1000, &mut buffer)));
+        assert_eq!(buffer, one[virtio_net::HEADER_LEN + HEADERS + 1000..]);
     }
 
     #[test]
@@ -221,9 +223,9 @@ mod tests {
         link.arrives(&one);
         link.arrives(&two);
         link.show(&one, &mut |_, _, _| {});
-        let place = memory(3000);
-        link.show(&two, &mut |_, _, tail| assert!(tail.expect("a tail").take(HEADERS, &[&place])));
-        assert_eq!(bytes(&place), two[virtio_net::HEADER_LEN + HEADERS..]);
+        let buffer = memory(3000);
+        link.show(&two, &mut |_, _, tail| assert!(tail.expect("a tail").take(HEADERS, &[&buffer])));
+        assert_eq!(bytes(&buffer), two[virtio_net::HEADER_LEN + HEADERS..]);
     }
 
     #[test]
@@ -232,10 +234,14 @@ mod tests {
         let one = packet(1, 5000);
         for other in [packet(2, 5000), packet(1, 4999)] {
             link.arrives(&other);
-            let place = memory(5000);
+            let buffer = memory(5000);
             link.show(&one, &mut |_, _, tail| {
                 let tail = tail.expect("a tail");
-                assert!(!tail.take(HEADERS, &[&place]) && !tail.take(HEADERS, &[&place]), "{}", other.len());
+                assert!(
+                    !tail.take(HEADERS, &[&buffer]) && !tail.take(HEADERS, &[&buffer]),
+                    "{}",
+                    other.len()
+                );
             });
         }
         // Nothing is there at all.
@@ -245,26 +251,26 @@ mod tests {
 
     #[test]
     fn of_other_frames_all_bytes_are_wanted() {
-        let is_head = |change: fn(&mut Vec<u8>)| {
+        let is_split = |change: fn(&mut Vec<u8>)| {
             let mut packet = packet(0, 5000);
             change(&mut packet);
-            Head::of(&packet, packet.len() - virtio_net::HEADER_LEN).is_some()
+            SplitFrame::of(&packet, packet.len() - virtio_net::HEADER_LEN).is_some()
         };
         const FRAME: usize = virtio_net::HEADER_LEN;
-        assert!(is_head(|_| {}));
-        assert!(is_head(|packet| packet[FRAME + 23] = UDP));
-        assert!(!is_head(|packet| packet[FRAME + 23] = 1), "ICMP");
-        assert!(!is_head(|packet| packet[FRAME + 20] = 0x20), "more fragments");
-        assert!(!is_head(|packet| packet[FRAME + 21] = 1), "not the first fragment");
-        assert!(!is_head(|packet| packet[FRAME + 12] = 0x81), "a tag");
-        assert!(!is_head(|packet| packet[..FRAME].fill(0)), "a checksum to be checked");
-        assert!(!is_head(|packet| packet.truncate(FRAME + 100)), "less than any head");
+        assert!(is_split(|_| {}));
+        assert!(is_split(|packet| packet[FRAME + 23] = UDP));
+        assert!(!is_split(|packet| packet[FRAME + 23] = 1), "ICMP");
+        assert!(!is_split(|packet| packet[FRAME + 20] = 0x20), "more fragments");
+        assert!(!is_split(|packet| packet[FRAME + 21] = 1), "not the first fragment");
+        assert!(!is_split(|packet| packet[FRAME + 12] = 0x81), "a tag");
+        assert!(!is_split(|packet| packet[..FRAME].fill(0)), "a checksum to be checked");
+        assert!(!is_split(|packet| packet.truncate(FRAME + 100)), "less than any head");
         let ipv6 = |packet: &mut Vec<u8>| packet[FRAME + 12..FRAME + 14].copy_from_slice(&[0x86, 0xdd]);
         let mut packet = packet(0, 5000);
         ipv6(&mut packet);
         packet[FRAME + 20] = TCP;
-        assert!(Head::of(&packet, 5054).is_some());
+        assert!(SplitFrame::of(&packet, 5054).is_some());
         packet[FRAME + 20] = 44;
-        assert!(Head::of(&packet, 5054).is_none(), "a fragment of IPv6");
+        assert!(SplitFrame::of(&packet, 5054).is_none(), "a fragment of IPv6");
     }
 }
