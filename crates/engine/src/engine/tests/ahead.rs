@@ -425,7 +425,7 @@ fn what_its_program_has_accepted_outlives_the_listener() {
         if by_anchor {
             side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
         } else {
-            side.engine.twin_gone(now, identity, &mut side.memory);
+            side.engine.twin_gone(now, (identity, now), &mut side.memory);
         }
         assert!(side.engine.listeners.get(ListenerIdx(0)).is_none(), "nobody listens");
         assert!(!family.accepts_quietly(CHILD, handed[1]), "the other has been reset");
