@@ -125,8 +125,8 @@ impl Daemon {
                 ask::Answer::Done
             }
             Matter::TwinsGone(gone) => {
-                for identity in gone {
-                    self.senders.socket_gone(now, &mut self.engine, &mut self.sessions, identity);
+                for twin in gone {
+                    self.senders.socket_gone(now, &mut self.engine, &mut self.sessions, twin);
                 }
                 ask::Answer::Done
             }

@@ -85,7 +85,7 @@ impl Target {
     /// The kernel socket that holds the listener's port goes.
     pub fn twin_goes(&mut self) {
         let clock = self.node.clock(self.now_us);
-        self.node.engine.handle_control(clock, ControlEvent::SocketGone(TWIN), &mut self.node.memory);
+        self.node.engine.handle_control(clock, ControlEvent::SocketGone(TWIN, clock), &mut self.node.memory);
         self.settle();
     }
 

@@ -202,7 +202,7 @@ impl Session {
         let identity = HOSTILE_TWINS + u64::from(cx.random.below(8));
         let handle = cx.engine.add_twin(self.id, Twin { identity, ..twin });
         if cx.random.one_in(8) {
-            cx.engine.handle_control(cx.clock, ControlEvent::SocketGone(identity), cx.memory);
+            cx.engine.handle_control(cx.clock, ControlEvent::SocketGone(identity, cx.clock), cx.memory);
         }
         handle.unwrap_or(NO_HANDLE)
     }

@@ -294,7 +294,7 @@ impl World {
         let node = &mut self.nodes[at];
         if identity < HOSTILE_TWINS && !node.open_twins().contains(&identity) {
             let clock = node.clock(self.now_us);
-            node.engine.handle_control(clock, ControlEvent::SocketGone(identity), &mut node.memory);
+            node.engine.handle_control(clock, ControlEvent::SocketGone(identity, clock), &mut node.memory);
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::mpsc::SyncSender;
 use toe_abi::attach::{BadMessage, Request};
 use toe_abi::capture::Filter;
 use toe_abi::errno::Errno;
-use toe_base::{AnchorHandle, Cred};
+use toe_base::{AnchorHandle, Cred, Instant};
 use toe_engine::control::names::Twin;
 use toe_engine::udp::Presented;
 use toe_ring::Region;
@@ -42,8 +42,16 @@ pub enum Matter {
     Close { conn: u32 },
     /// Pages of regions of the user's sessions are gone, or stay, and lanes are closed. Answer: [`Answer::Done`].
     Returned { who: Cred, returned: Vec<Returned> },
-    /// Kernel sockets that were shown are closed, or listen no more; by identity. Answer: [`Answer::Done`].
-    TwinsGone(Vec<u64>),
+    /// Kernel sockets that were shown are closed, or listen no more. Answer: [`Answer::Done`].
+    TwinsGone(Vec<TwinGone>),
+}
+
+/// A kernel socket that was shown, and is not what it was shown as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TwinGone {
+    pub identity: u64,
+    /// Before the look that found it so: it may have been shown anew since.
+    pub looked_at: Instant,
 }
 
 /// What a host has mapped.

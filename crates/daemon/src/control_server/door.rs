@@ -2,12 +2,12 @@
 //! its user's thread. It reads nothing and closes nothing in which there may be a descriptor, so it never waits. Once a
 //! second it looks at the kernel sockets that are watched.
 
-use super::ask::{Answer, Matter};
+use super::ask::{Answer, Matter, TwinGone};
 use super::listening::Listening;
 use super::next_look::NextLook;
 use super::socket;
 use super::user::{Desk, Errand, Shared, User};
-use super::watch::{ListenersOf, TwinWatch};
+use super::watch::{ListenersOf, TwinWatch, monotonic};
 use crate::anchor_root::AnchorRoot;
 use crate::connections::CONNECTIONS_MAX;
 use crate::policy::{Credentials, Policy};
@@ -73,7 +73,7 @@ struct TwinLooks {
     /// What the kernel is asked through; made when it is first wanted.
     listening: Option<Listening>,
     /// Found gone, and not told yet.
-    gone: Vec<u64>,
+    gone: Vec<TwinGone>,
     /// Where the answer comes about those that were told.
     asked: Option<Receiver<Answer>>,
 }
@@ -333,8 +333,10 @@ impl Door {
     fn look_for(&mut self, twins: &[u64]) {
         self.twins.next.ask(Instant::now());
         let is_known = |twin: &u64| self.users.values().any(|regular| regular.shared.watch.knows(*twin));
-        let gone = twins.iter().copied().filter(|twin| !is_known(twin) && !self.twins.gone.contains(twin));
-        let gone: Vec<u64> = gone.collect();
+        let is_queued = |twin: &u64| self.twins.gone.iter().any(|gone| gone.identity == *twin);
+        let looked_at = monotonic();
+        let gone = twins.iter().copied().filter(|twin| !is_known(twin) && !is_queued(twin));
+        let gone: Vec<_> = gone.map(|identity| TwinGone { identity, looked_at }).collect();
         self.twins.gone.extend(gone);
     }
 
@@ -371,7 +373,7 @@ impl Door {
         if self.twins.listening.is_none() {
             self.twins.listening = Listening::open().ok();
         }
-        let asked_at = Instant::now();
+        let asked_at = monotonic();
         let listed = self.twins.listening.as_mut()?.list();
         if let Err(error) = &listed {
             tracing::debug!(%error, "the kernel does not say which sockets listen");

@@ -2,7 +2,7 @@
 //! ends here, which may take as long as whoever made it likes.
 
 use super::ask::Evidence;
-use super::watch::{Presented, TwinWatch};
+use super::watch::{Presented, TwinWatch, monotonic};
 use crate::anchors::{Keeper, identity_of};
 use crate::policy::Named;
 use crate::sys;
@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use toe_abi::attach::Request;
 use toe_abi::capture::{FILTER_LEN_MAX, Filter};
 use toe_abi::errno::Errno;
-use toe_base::{Endpoint, Instant};
+use toe_base::Endpoint;
 use toe_engine::control::names::Twin;
 use toe_engine::udp;
 
@@ -146,12 +146,6 @@ fn named_datagram_socket(presented: &OwnedFd, watch: &TwinWatch) -> Result<Evide
         watch.add(presented, socket.identity, named)?;
     }
     Ok(Evidence::Datagram(socket))
-}
-
-/// One clock for all users' threads.
-fn monotonic() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000)
 }
 
 /// What a socket that has a port does with it.

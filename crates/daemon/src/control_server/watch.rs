@@ -6,14 +6,14 @@
 //! does it matter in which network namespace the socket is. The user's thread adds sockets, the control server's looks at them;
 //! neither looking nor adding waits, because nothing but TCP sockets is added.
 
+use super::ask::TwinGone;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno as OsErrno;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 use toe_abi::errno::Errno;
-use toe_base::{Endpoint, NetNs};
+use toe_base::{Endpoint, Instant, NetNs};
 
 /// Sockets of one user that are watched.
 const TWINS_MAX: usize = 4096;
@@ -30,6 +30,8 @@ pub(super) struct TwinWatch {
 #[derive(Debug)]
 struct WatchedTwin {
     presented: Presented,
+    listened_at: Instant,
+    /// When it was last shown as anything.
     presented_at: Instant,
 }
 
@@ -64,15 +66,18 @@ impl TwinWatch {
     /// Watches a TCP socket from here on; its descriptor may be closed.
     pub(super) fn add(&self, socket: impl AsFd, identity: u64, presented: Presented) -> Result<(), Errno> {
         let mut known = self.known();
-        let presented_at = Instant::now();
-        if let Some(WatchedTwin { presented: before, presented_at: last }) = known.get_mut(&identity) {
+        let now = monotonic();
+        if let Some(WatchedTwin { presented: before, listened_at: last, presented_at }) =
+            known.get_mut(&identity)
+        {
             // What rests on it rests on what it was; once that was looked at it may be shown as what it is.
             if (before.local, before.netns) != (presented.local, presented.netns) {
                 return Err(Errno::EINVAL);
             }
             // It is open, being shown, so its registration is there.
+            *presented_at = now;
             if presented.listens {
-                (before.listens, *last) = (true, presented_at);
+                (before.listens, *last) = (true, now);
             }
             return Ok(());
         }
@@ -85,7 +90,7 @@ impl TwinWatch {
             Ok(()) | Err(OsErrno::EXIST) => {}
             Err(_) => return Err(Errno::EMFILE),
         }
-        known.insert(identity, WatchedTwin { presented, presented_at });
+        known.insert(identity, WatchedTwin { presented, listened_at: now, presented_at: now });
         Ok(())
     }
 
@@ -105,11 +110,12 @@ impl TwinWatch {
             .any(|WatchedTwin { presented, .. }| presented.listens && presented.netns == netns)
     }
 
-    /// Those that are gone, or listen no more where they did, since the last look. Of other namespaces than that of which the
+    /// Those that are gone, or listen no more where they did, since the last look, each with when it was so. Of other namespaces than that of which the
     /// list is known only that they are open and have not hung up, and so it is of one that was shown since the kernel was asked.
-    pub(super) fn look(&self, listeners: Option<&ListenersOf>) -> std::io::Result<Vec<u64>> {
+    pub(super) fn look(&self, listeners: Option<&ListenersOf>) -> std::io::Result<Vec<TwinGone>> {
         // Nothing is added meanwhile, or it would be missing from what is open.
         let mut known = self.known();
+        let now = monotonic();
         if known.is_empty() {
             return Ok(Vec::new());
         }
@@ -125,23 +131,38 @@ impl TwinWatch {
             events.clear();
         }
         let hung: HashSet<u64> = events.iter().map(|event: &epoll::Event| event.data.u64()).collect();
-        let is_elsewhere = |identity: u64, WatchedTwin { presented, presented_at }: &WatchedTwin| {
-            let of_here = listeners.filter(|of| of.netns == presented.netns && *presented_at < of.asked_at);
-            of_here.is_some_and(|of| !of.there.contains(&(identity, presented.local)))
+        let elsewhere_at = |identity: u64, WatchedTwin { presented, listened_at, .. }: &WatchedTwin| {
+            let of_here = listeners.filter(|of| of.netns == presented.netns && *listened_at < of.asked_at);
+            of_here.filter(|of| !of.there.contains(&(identity, presented.local))).map(|of| of.asked_at)
         };
-        let stopped = |identity: u64, watched: &WatchedTwin| {
-            hung.contains(&identity) || is_elsewhere(identity, watched)
+        let gone_at = |identity: u64, watched: &WatchedTwin| {
+            let listens = watched.presented.listens;
+            if !open.contains(&identity) || listens && hung.contains(&identity) {
+                return Some(now);
+            }
+            elsewhere_at(identity, watched).filter(|_| listens)
         };
-        let is_gone = |identity: u64, watched: &WatchedTwin| {
-            !open.contains(&identity) || watched.presented.listens && stopped(identity, watched)
-        };
-        let gone: Vec<u64> =
-            known.iter().filter(|(i, watched)| is_gone(**i, watched)).map(|(i, _)| *i).collect();
-        gone.iter().for_each(|identity| {
-            known.remove(identity);
-        });
+        let gone: Vec<TwinGone> = known
+            .iter()
+            .filter_map(|(&identity, watched)| {
+                Some(TwinGone { identity, looked_at: gone_at(identity, watched)? })
+            })
+            .collect();
+        for twin in &gone {
+            match known.get_mut(&twin.identity) {
+                // What it was shown as since, without listening, rests on it.
+                Some(watched) if watched.presented_at > twin.looked_at => watched.presented.listens = false,
+                _ => _ = known.remove(&twin.identity),
+            }
+        }
         Ok(gone)
     }
+}
+
+/// One clock for all users' threads, and whoever looks after them.
+pub(super) fn monotonic() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000)
 }
 
 /// The identity in a line of an epoll's fdinfo: `tfd: N events: M data: IDENTITY …`, in hexadecimal.
@@ -163,6 +184,26 @@ mod tests {
         Presented { local: socket.local_addr().expect("bound").into(), netns: NetNs(1), listens }
     }
 
+    fn gone(twins: &TwinWatch, listeners: Option<&ListenersOf>) -> Vec<u64> {
+        twins.look(listeners).expect("a look").iter().map(|twin| twin.identity).collect()
+    }
+
+    /// By when it was so the engine knows what was shown since.
+    #[test]
+    fn what_is_gone_was_so_when_it_was_looked_at() {
+        let twins = TwinWatch::new().expect("an epoll");
+        let ((closed, first), (elsewhere, second)) = (listening(), listening());
+        watch(&twins, &closed, first);
+        watch(&twins, &elsewhere, second);
+        drop(closed);
+        let listed = listed(NetNs(1), &[]);
+        let before = monotonic();
+        let mut gone = twins.look(Some(&listed)).expect("a look");
+        gone.sort_by_key(|twin| twin.identity != first);
+        assert_eq!(gone[1], TwinGone { identity: second, looked_at: listed.asked_at });
+        assert!(gone[0].identity == first && (before..=monotonic()).contains(&gone[0].looked_at), "{gone:?}");
+    }
+
     /// A socket that was shut down and connected to itself does not hang up, and one that is bound to a device is still open.
     #[test]
     fn one_that_listens_elsewhere_is_gone_although_it_is_open() {
@@ -170,13 +211,13 @@ mod tests {
         let (socket, identity) = listening();
         watch(&twins, &socket, identity);
         let at_its_place = listed(NetNs(1), &[(identity, presented(&socket, true).local)]);
-        assert_eq!(twins.look(Some(&at_its_place)).expect("a look"), NONE);
+        assert_eq!(gone(&twins, Some(&at_its_place)), NONE);
         let moved = [(identity, Endpoint::new([127, 0, 0, 1], 1))];
         let of_another = listed(NetNs(2), &moved);
-        assert_eq!(twins.look(Some(&of_another)).expect("a look"), NONE, "a list of another namespace");
+        assert_eq!(gone(&twins, Some(&of_another)), NONE, "a list of another namespace");
         let other = Presented { local: Endpoint::new([127, 0, 0, 1], 1), ..presented(&socket, true) };
         assert_eq!(twins.add(&socket, identity, other), Err(Errno::EINVAL), "before it was looked at");
-        assert_eq!(twins.look(Some(&listed(NetNs(1), &moved))).expect("a look"), [identity]);
+        assert_eq!(gone(&twins, Some(&listed(NetNs(1), &moved))), [identity]);
         assert_eq!(twins.add(&socket, identity, other), Ok(()));
     }
 
@@ -187,18 +228,26 @@ mod tests {
         let (socket, identity) = listening();
         let before = listed(NetNs(1), &[]);
         watch(&twins, &socket, identity);
-        assert_eq!(twins.look(Some(&before)).expect("a look"), NONE, "as a new one");
+        assert_eq!(gone(&twins, Some(&before)), NONE, "as a new one");
         let again = listed(NetNs(1), &[]);
         watch(&twins, &socket, identity);
-        assert_eq!(twins.look(Some(&again)).expect("a look"), NONE, "as one that it knew");
+        assert_eq!(gone(&twins, Some(&again)), NONE, "as one that it knew");
         let last = listed(NetNs(1), &[]);
         twins.add(&socket, identity, presented(&socket, false)).expect("watched");
-        assert_eq!(twins.look(Some(&last)).expect("a look"), [identity], "nobody has seen it listen since");
+        assert_eq!(gone(&twins, Some(&last)), [identity], "nobody has seen it listen since");
+        assert!(twins.knows(identity), "what it was shown as since rests on it");
+        assert_eq!(gone(&twins, Some(&listed(NetNs(1), &[]))), NONE, "it need not listen");
+        drop(socket);
+        assert_eq!(gone(&twins, None), [identity]);
     }
 
-    /// The kernel's answer to a question of now.
+    /// The kernel's answer to a question of now: later than what was before, and earlier than what is next.
     fn listed(netns: NetNs, there: &[(u64, Endpoint)]) -> ListenersOf {
-        ListenersOf { netns, asked_at: Instant::now(), there: there.iter().copied().collect() }
+        let a_moment = || std::thread::sleep(std::time::Duration::from_micros(10));
+        a_moment();
+        let asked_at = monotonic();
+        a_moment();
+        ListenersOf { netns, asked_at, there: there.iter().copied().collect() }
     }
 
     fn listening() -> (TcpListener, u64) {
@@ -220,15 +269,15 @@ mod tests {
         watch(&twins, &one, first);
         watch(&twins, &one, first);
         watch(&twins, &two, second);
-        assert_eq!(twins.look(None).expect("a look"), NONE);
+        assert_eq!(gone(&twins, None), NONE);
         let copy = one.try_clone().expect("a copy");
         drop(one);
-        assert_eq!(twins.look(None).expect("a look"), NONE, "a copy is open");
+        assert_eq!(gone(&twins, None), NONE, "a copy is open");
         drop(copy);
-        assert_eq!(twins.look(None).expect("a look"), [first]);
-        assert_eq!(twins.look(None).expect("a look"), NONE, "told once");
+        assert_eq!(gone(&twins, None), [first]);
+        assert_eq!(gone(&twins, None), NONE, "told once");
         drop(two);
-        assert_eq!(twins.look(None).expect("a look"), [second]);
+        assert_eq!(gone(&twins, None), [second]);
         assert!(twins.is_empty());
     }
 
@@ -238,8 +287,8 @@ mod tests {
         let (socket, identity) = listening();
         watch(&twins, &socket, identity);
         rustix::net::shutdown(&socket, Shutdown::Both).expect("shut down");
-        assert_eq!(twins.look(None).expect("a look"), [identity]);
-        assert_eq!(twins.look(None).expect("a look"), NONE);
+        assert_eq!(gone(&twins, None), [identity]);
+        assert_eq!(gone(&twins, None), NONE);
     }
 
     #[test]
@@ -252,9 +301,9 @@ mod tests {
         twins
             .add(&socket, 7, Presented { local: Endpoint::from(at), netns: NetNs(1), listens: false })
             .expect("watched");
-        assert_eq!(twins.look(None).expect("a look"), NONE);
+        assert_eq!(gone(&twins, None), NONE);
         drop(socket);
-        assert_eq!(twins.look(None).expect("a look"), [7]);
+        assert_eq!(gone(&twins, None), [7]);
     }
 
     #[test]
@@ -262,7 +311,9 @@ mod tests {
         let twins = TwinWatch::new().expect("an epoll");
         let (socket, _) = listening();
         for identity in 0..TWINS_MAX as u64 {
-            let watched = WatchedTwin { presented: presented(&socket, true), presented_at: Instant::now() };
+            let now = monotonic();
+            let presented = presented(&socket, true);
+            let watched = WatchedTwin { presented, listened_at: now, presented_at: now };
             twins.known().insert(identity, watched);
         }
         assert_eq!(twins.add(&socket, u64::MAX, presented(&socket, true)), Err(Errno::EMFILE));

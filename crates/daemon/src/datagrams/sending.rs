@@ -3,6 +3,7 @@
 
 use super::from_socket::{self, BYTES_AS_ONE, FromSocket};
 use super::unsent::Unsent;
+use crate::control_server::ask::TwinGone;
 use crate::control_server::socket::Answer;
 use crate::session::Sessions;
 use std::os::fd::OwnedFd;
@@ -139,7 +140,7 @@ impl DatagramSenders {
         now: Instant,
         engine: &mut Engine,
         sessions: &mut Sessions,
-        identity: u64,
+        TwinGone { identity, looked_at }: TwinGone,
     ) {
         let ends = engine.view().datagram_ends(identity);
         for &id in &ends {
@@ -152,7 +153,7 @@ impl DatagramSenders {
                 }
             }
         }
-        engine.handle_control(now, ControlEvent::SocketGone(identity), sessions);
+        engine.handle_control(now, ControlEvent::SocketGone(identity, looked_at), sessions);
         ends.into_iter().for_each(|id| sessions.datagrams.remove(id));
     }
 }

@@ -4,6 +4,7 @@
 
 use super::fake_host::{Control, FakeHost};
 use super::{come_to_rest, daemon_with, settle};
+use crate::control_server::ask::TwinGone;
 use crate::daemon::Daemon;
 use rustix::fs::FallocateFlags;
 use std::net::UdpSocket;
@@ -329,7 +330,8 @@ fn what_was_sent_outlives_its_program_and_its_socket() {
             1 => {
                 presented.to_engine.close();
                 let identity = rustix::net::sockopt::socket_cookie(&presented.socket).expect("a cookie");
-                daemon.senders.socket_gone(now, &mut daemon.engine, &mut daemon.sessions, identity);
+                let gone = TwinGone { identity, looked_at: now };
+                daemon.senders.socket_gone(now, &mut daemon.engine, &mut daemon.sessions, gone);
             }
             _ => daemon.close_session(now, session),
         }

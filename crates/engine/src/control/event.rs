@@ -3,7 +3,7 @@
 
 use crate::work::{CaptureRule, HandedOver};
 use toe_abi::attach::FenceReason;
-use toe_base::{AnchorHandle, ChannelId, DatagramId, LaneId, SessionId};
+use toe_base::{AnchorHandle, ChannelId, DatagramId, Instant, LaneId, SessionId};
 
 /// Something has happened, and nobody waits for an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +14,9 @@ pub enum ControlEvent {
     /// and closed at once.
     Shared(AnchorHandle),
     /// A kernel socket that was shown is gone or listens no more, by what the kernel calls it: the name is whoever's the kernel says.
-    /// Listeners that rest on no other are closed as if their program had closed them; connections live on.
-    SocketGone(u64),
+    /// Listeners that rest on no other are closed as if their program had closed them; connections live on. It was so at this time: as what it was seen
+    /// later it is there.
+    SocketGone(u64, Instant),
     /// A session broke the contract: its flows are reset and it is counted. The driver then takes its memory away and closes it.
     Fenced(SessionId, FenceReason),
     /// A host has closed its lane to the engine.

@@ -180,20 +180,20 @@ pub enum Rest {
     Listener(ListenerIdx, AnchorHandle),
 }
 
-/// From each twin to what rests on it, so that one that has gone is found at once.
+/// From each twin to what rests on it, so that one that has gone is found at once; and when it was seen for that.
 #[derive(Debug, Default)]
 pub struct Rests {
-    by_identity: HashMap<u64, Vec<Rest>>,
+    by_identity: HashMap<u64, Vec<(Rest, Instant)>>,
 }
 
 impl Rests {
-    pub fn add(&mut self, identity: u64, rest: Rest) {
-        self.by_identity.entry(identity).or_default().push(rest);
+    pub fn add(&mut self, twin: &Twin, rest: Rest) {
+        self.by_identity.entry(twin.identity).or_default().push((rest, twin.seen));
     }
 
     pub fn remove(&mut self, identity: u64, rest: Rest) {
         let Some(rests) = self.by_identity.get_mut(&identity) else { return };
-        if let Some(at) = rests.iter().position(|known| *known == rest) {
+        if let Some(at) = rests.iter().position(|(known, _)| *known == rest) {
             rests.swap_remove(at);
         }
         if rests.is_empty() {
@@ -201,14 +201,19 @@ impl Rests {
         }
     }
 
-    /// All that rests on a twin; nothing does afterwards.
-    pub fn take(&mut self, identity: u64) -> Vec<Rest> {
-        self.by_identity.remove(&identity).unwrap_or_default()
+    /// All that rests on a twin as it was seen until then, and does not any more.
+    pub fn take(&mut self, identity: u64, until: Instant) -> Vec<Rest> {
+        let Some(rests) = self.by_identity.get_mut(&identity) else { return Vec::new() };
+        let taken = rests.extract_if(.., |(_, seen)| *seen <= until).map(|(rest, _)| rest).collect();
+        if rests.is_empty() {
+            self.by_identity.remove(&identity);
+        }
+        taken
     }
 
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (u64, Rest)> + '_ {
-        self.by_identity.iter().flat_map(|(identity, rests)| rests.iter().map(|rest| (*identity, *rest)))
+        self.by_identity.iter().flat_map(|(identity, rests)| rests.iter().map(|(rest, _)| (*identity, *rest)))
     }
 }
 
@@ -281,12 +286,17 @@ mod tests {
     fn what_rests_on_a_twin_is_found_by_it() {
         let mut rests = Rests::default();
         let presented = |n| Rest::Presented(SessionId(n), FlowId::default());
-        [presented(1), presented(2), presented(1)].into_iter().for_each(|rest| rests.add(7, rest));
-        rests.add(8, presented(3));
+        let [first, other] = [7, 8].map(|identity| Twin { identity, ..twin(at([0; 4], 80)) });
+        [presented(1), presented(2), presented(1)].into_iter().for_each(|rest| rests.add(&first, rest));
+        rests.add(&other, presented(3));
         rests.remove(7, presented(1));
         rests.remove(9, presented(1));
-        assert_eq!(rests.take(7).len(), 2);
-        assert_eq!(rests.take(7), []);
+        // Shown again, before it is known here that it was gone meanwhile.
+        let again = Twin { seen: Instant::from_millis(2), ..first };
+        rests.add(&again, presented(4));
+        assert_eq!(rests.take(7, Instant::from_millis(1)).len(), 2);
+        assert_eq!(rests.take(7, Instant::from_millis(1)), []);
+        assert_eq!(rests.take(7, again.seen), [presented(4)]);
         assert_eq!(rests.iter().collect::<Vec<_>>(), [(8, presented(3))]);
     }
 }

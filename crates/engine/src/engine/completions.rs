@@ -6,7 +6,6 @@ use super::{Edit, Engine};
 use crate::flow::carrier::Direct;
 use crate::flow::record::{Flow, OpenNotice};
 use crate::hostif::outbox::Place;
-use std::collections::VecDeque;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, QueueSetId, SessionId};
@@ -81,10 +80,11 @@ impl Engine {
     ) -> (usize, bool) {
         if let Some(session) = self.hostif.sessions.get_mut(place.session()) {
             let queue_set = session.queue_sets.get_mut(place.queue_set().index());
-            if queue_set.is_some_and(|of| !post_all(&mut of.answers, post)) {
+            let is_all = queue_set.is_none_or(|of| of.tell_answers(post));
+            session.reuse_slots(place.queue_set());
+            if !is_all {
                 return (0, false);
             }
-            session.flows.reuse(place.queue_set());
         }
         let mut told = 0;
         while let Some(idx) = self.hostif.outbox.next_flow(place) {
@@ -172,17 +172,6 @@ impl Engine {
         }
         true
     }
-}
-
-/// Posts answers, as long as there is room. `false`: some are left.
-fn post_all(answers: &mut VecDeque<Completion>, post: &mut impl FnMut(Completion) -> bool) -> bool {
-    while let Some(answer) = answers.front() {
-        if !post(*answer) {
-            return false;
-        }
-        answers.pop_front();
-    }
-    true
 }
 
 /// What the peer has sent: its data, and before it where the urgent byte is. `false`: there was no more room.

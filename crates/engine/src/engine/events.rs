@@ -27,8 +27,8 @@ impl Engine {
                     .and_then(|home| self.hostif.sessions.get_mut(home));
                 home.into_iter().for_each(|home| home.counts.anchors -= 1);
             }
-            ControlEvent::SocketGone(identity) => {
-                self.twin_gone(now, identity, host);
+            ControlEvent::SocketGone(identity, looked_at) => {
+                self.twin_gone(now, (identity, looked_at), host);
                 self.datagrams().socket_gone(identity);
             }
             ControlEvent::Fenced(session, reason) => self.fence(now, session, reason, host),

@@ -271,7 +271,7 @@ impl Engine {
     ) -> Result<ListenerIdx, Errno> {
         let before = self.listeners.len();
         let idx = self.listeners.open(scope, (local, v6_only), backlog, anchor, twin)?;
-        self.names.rests.add(twin.identity, Rest::Listener(idx, anchor));
+        self.names.rests.add(&twin, Rest::Listener(idx, anchor));
         if self.listeners.len() > before {
             self.names.scopes.hold(scope);
         }

@@ -150,7 +150,7 @@ impl Engine {
             return false;
         };
         self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
-        self.names.rests.add(twin.identity, Rest::Listener(idx, ON_ITS_WAY));
+        self.names.rests.add(&twin, Rest::Listener(idx, ON_ITS_WAY));
         self.names.note_lapse();
         self.names.doubted.push(twin.identity);
         // Nobody listens by it any more; what was handed out and not taken waits again.
@@ -164,8 +164,13 @@ impl Engine {
     }
 
     /// [`crate::ControlEvent::SocketGone`].
-    pub(super) fn twin_gone<H: HostMemory>(&mut self, now: Instant, identity: u64, host: &mut H) {
-        for rest in self.names.rests.take(identity) {
+    pub(super) fn twin_gone<H: HostMemory>(
+        &mut self,
+        now: Instant,
+        (identity, looked_at): (u64, Instant),
+        host: &mut H,
+    ) {
+        for rest in self.names.rests.take(identity, looked_at) {
             match rest {
                 Rest::Presented(session, id) => {
                     if let Some(record) = self.hostif.sessions.get_mut(session) {
@@ -195,7 +200,7 @@ impl Engine {
             return Err(Errno::EADDRINUSE);
         }
         for rival in rivals {
-            self.twin_gone(now, rival.identity, host);
+            self.twin_gone(now, (rival.identity, twin.seen), host);
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ impl Engine {
     pub fn add_twin(&mut self, session: SessionId, twin: Twin) -> Option<u32> {
         let record = self.hostif.sessions.get_mut(session).filter(|record| record.is_open())?;
         let id = record.twins.insert(twin)?;
-        self.names.rests.add(twin.identity, Rest::Presented(session, id));
+        self.names.rests.add(&twin, Rest::Presented(session, id));
         Some(id.raw())
     }
 

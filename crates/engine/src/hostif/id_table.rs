@@ -1,6 +1,6 @@
 //! By what a session names what it has: flows, listeners, kernel sockets shown.
 
-use toe_base::{FlowId, QueueSetId};
+use toe_base::FlowId;
 
 /// What is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +22,13 @@ impl<T: Copy> Slot<T> {
 pub struct Slots<T> {
     slots: Vec<(u16, Slot<T>)>,
     free: Vec<u32>,
-    /// Free as soon as the queue set has been told what became of the last to have them ([`Slots::retire`]).
-    retired: Vec<(QueueSetId, u32)>,
     used: u32,
     pub max: u32,
 }
 
 impl<T: Copy> Slots<T> {
     pub fn new(max: u32) -> Slots<T> {
-        Slots { slots: Vec::new(), free: Vec::new(), retired: Vec::new(), used: 0, max }
+        Slots { slots: Vec::new(), free: Vec::new(), used: 0, max }
     }
 
     pub fn insert(&mut self, value: T) -> Option<FlowId> {
@@ -90,17 +88,14 @@ impl<T: Copy> Slots<T> {
         Some(value)
     }
 
-    /// As [`Slots::remove`], of one whose end the queue set has yet to be told: nobody else has the slot before that.
-    pub fn retire(&mut self, id: FlowId, queue_set: QueueSetId) {
-        if self.take(id).is_some() {
-            self.retired.push((queue_set, id.slot() as u32));
-        }
+    /// As [`Slots::remove`], but nobody else has the slot before [`Slots::reuse`].
+    pub fn retire(&mut self, id: FlowId) -> Option<u32> {
+        self.take(id).map(|_| id.slot() as u32)
     }
 
-    /// The queue set has been told everything.
-    pub fn reuse(&mut self, queue_set: QueueSetId) {
-        self.free
-            .extend(self.retired.extract_if(.., |retired| retired.0 == queue_set).map(|retired| retired.1));
+    /// A retired slot is free.
+    pub fn reuse(&mut self, slot: u32) {
+        self.free.push(slot);
     }
 
     /// Its id means nothing any more.

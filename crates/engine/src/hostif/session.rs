@@ -71,8 +71,26 @@ pub enum SessionStage {
 pub struct SessionQueueSet {
     /// Answers and notices that belong to no live flow.
     pub answers: VecDeque<Completion>,
+    /// How many of them have been posted so far.
+    posted: u64,
+    /// Slots of flows that are free once so many have been ([`Session::leave_slot`]).
+    retired: VecDeque<(u64, u32)>,
     /// Ids promised for connections that are to come.
     pub connect_credit: ConnectCredit,
+}
+
+impl SessionQueueSet {
+    /// Posts answers, as long as there is room. `false`: some are left.
+    pub fn tell_answers(&mut self, post: &mut impl FnMut(Completion) -> bool) -> bool {
+        while let Some(answer) = self.answers.front() {
+            if !post(*answer) {
+                return false;
+            }
+            self.answers.pop_front();
+            self.posted += 1;
+        }
+        true
+    }
 }
 
 /// The receive part of a session's region.
@@ -114,11 +132,23 @@ pub struct FirstClaim {
 
 impl Session {
     /// The flow of `owner` is not this session's any more. Its slot is nobody's before the queue set has been told what became of it: a host that
-    /// finds another flow's owner word there finds that among its completions.
+    /// finds another flow's owner word there finds that among its completions. What is answered later does not count: it may never come to an end.
     pub fn leave_slot(&mut self, owner: Owner) {
-        match self.answers(owner.queue_set) {
-            Some(answers) if !answers.is_empty() => self.flows.retire(owner.flow_id, owner.queue_set),
-            _ => _ = self.flows.remove(owner.flow_id),
+        let queue_set = self.queue_sets.get_mut(owner.queue_set.index());
+        let Some(of) = queue_set.filter(|of| !of.answers.is_empty()) else {
+            self.flows.remove(owner.flow_id);
+            return;
+        };
+        let once_posted = of.posted + of.answers.len() as u64;
+        of.retired.extend(self.flows.retire(owner.flow_id).map(|slot| (once_posted, slot)));
+    }
+
+    /// A queue set has been told more.
+    pub fn reuse_slots(&mut self, queue_set: QueueSetId) {
+        let Some(of) = self.queue_sets.get_mut(queue_set.index()) else { return };
+        while let Some((_, slot)) = of.retired.front().filter(|(once_posted, _)| *once_posted <= of.posted) {
+            self.flows.reuse(*slot);
+            of.retired.pop_front();
         }
     }
 
@@ -158,5 +188,42 @@ impl Session {
         self.stage == SessionStage::Closed
             && self.receive.arena.used() == self.receive.arena.retired()
             && self.counts.pins == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toe_base::{FlowId, SessionId};
+
+    const QUEUE_SET: QueueSetId = QueueSetId(0);
+
+    fn slot_of_next(session: &mut Session) -> usize {
+        session.flows.insert(FlowIdx::default()).expect("room").slot()
+    }
+
+    /// Answers that come afterwards do not keep it.
+    #[test]
+    fn a_slot_is_nobodys_until_what_waits_has_been_told() {
+        let layout = RegionLayout { queue_sets: 1, flows: 8, receive_len: 0, send_len: 0 };
+        let mut session = Session::new(Cred::default(), Scope::OWN, UserIdx::NOBODY, layout);
+        session.flows.max = layout.flows;
+        session.queue_sets.push(SessionQueueSet::default());
+        let flow_id = session.flows.insert(FlowIdx::default()).expect("room");
+        let moved = Completion::Moved { flow: flow_id };
+        session.queue_sets[0].answers.push_back(moved);
+        session.leave_slot(Owner { session: SessionId(1), queue_set: QUEUE_SET, flow_id, fd: 0 });
+        session.reuse_slots(QUEUE_SET);
+        assert_ne!(slot_of_next(&mut session), flow_id.slot(), "its host finds another flow's word there");
+        session.queue_sets[0].answers.push_back(Completion::Moved { flow: FlowId::default() });
+        let mut told = Vec::new();
+        let has_room = session.queue_sets[0].tell_answers(&mut |answer| {
+            let fits = told.is_empty();
+            told.extend(fits.then_some(answer));
+            fits
+        });
+        assert_eq!((has_room, told), (false, vec![moved]));
+        session.reuse_slots(QUEUE_SET);
+        assert_eq!(slot_of_next(&mut session), flow_id.slot());
     }
 }

@@ -98,6 +98,12 @@ impl Family {
         self.world.sides[B].memory.owns(self.sessions[who], flow, (Owned::Offered, Owned::Held))
     }
 
+    /// How many answers wait for room in its ring.
+    fn answers(&self, who: usize) -> usize {
+        let session = self.world.sides[B].engine.hostif.sessions.get(self.sessions[who]);
+        session.and_then(|session| session.answers(QUEUE_SET)).map_or(0, |answers| answers.len())
+    }
+
     /// How many connections wait for somebody to ask.
     fn waiting(&self) -> usize {
         self.listener().queue.waiting.len()
@@ -333,6 +339,29 @@ fn a_question_whose_connection_goes_back_before_it_is_told_is_answered() {
     assert!(told[CHILD].contains(&Completion::ConnectionsWait { listener: family.names[CHILD] }), "{told:?}");
 }
 
+/// A ring of one entry, and a host that asks anew with each answer: one always waits. What each connection that went back was called is free nevertheless,
+/// or its session has no name left for the next one.
+#[test]
+fn a_slot_is_free_though_answers_never_come_to_an_end() {
+    let mut family = Family::new();
+    family.takes(PARENT);
+    // Nothing waits: the first answer.
+    family.ask(CHILD);
+    family.world.sides[B].memory.ring_len = 0;
+    family.connects();
+    for round in 0..2 * LAYOUT.flows {
+        family.ask(CHILD);
+        assert_eq!(family.listener().queue.handed, 1, "round {round}");
+        family.world.run_ms(60);
+        assert_eq!(family.listener().queue.handed, 0, "it has not heard of it, and it went back");
+        let child = family.sessions[CHILD];
+        while family.answers(CHILD) > 1 {
+            let side = &mut family.world.sides[B];
+            side.engine.poll_completions((child, QUEUE_SET), 1, &mut side.memory);
+        }
+    }
+}
+
 /// The same of one that its peer has ended meanwhile.
 #[test]
 fn a_question_whose_connection_ends_before_it_is_told_is_answered() {
@@ -400,7 +429,7 @@ fn what_its_program_has_accepted_outlives_the_listener() {
         if by_anchor {
             side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
         } else {
-            side.engine.twin_gone(now, identity, &mut side.memory);
+            side.engine.twin_gone(now, (identity, now), &mut side.memory);
         }
         assert!(side.engine.listeners.get(ListenerIdx(0)).is_none(), "nobody listens");
         assert!(!family.accepts_quietly(CHILD, handed[1]), "the other has been reset");

@@ -230,11 +230,11 @@ fn a_listener_ends_with_the_last_socket_that_it_rests_on() {
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].established));
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.twin_gone(now, 3, memory);
-    engine.twin_gone(now, 1, memory);
+    engine.twin_gone(now, (3, now), memory);
+    engine.twin_gone(now, (1, now), memory);
     assert_eq!(at_port(&world, 80)[0], ("LISTEN", vec![worker]));
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.twin_gone(now, 2, memory);
+    engine.twin_gone(now, (2, now), memory);
     assert!(at_port(&world, 80).iter().all(|(state, _)| *state != "LISTEN"));
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
     let again = world.sides[A].connect(now, addr(B, 80)).expect("starts");
@@ -244,6 +244,28 @@ fn a_listener_ends_with_the_last_socket_that_it_rests_on() {
     world.sides[B].listen(now, addr(B, 80)).expect("free");
 }
 
+/// Shut down and made to listen again, as what it may be shown before the engine hears that it had stopped.
+#[test]
+fn what_rests_on_a_socket_that_listens_again_stays() {
+    let mut world = World::new();
+    let session = world.sides[B].session;
+    let at = ip([0; 4], 80);
+    let first = listening(&world, at, 1);
+    listen(&mut world, session, at, first).expect("free");
+    world.run_ms(1);
+    let looked_at = world.now;
+    world.run_ms(1);
+    let again = listening(&world, at, 1);
+    listen(&mut world, session, at, again).expect("it is the same socket");
+    let Side { engine, memory, .. } = &mut world.sides[B];
+    engine.twin_gone(looked_at, (1, looked_at), memory);
+    assert_eq!(at_port(&world, 80), [("LISTEN", vec![session])]);
+    let now = world.now;
+    let Side { engine, memory, .. } = &mut world.sides[B];
+    engine.twin_gone(now, (1, now), memory);
+    assert_eq!(at_port(&world, 80), []);
+}
+
 #[test]
 fn a_socket_that_has_gone_before_its_command_came_is_none() {
     let mut world = World::new();
@@ -251,7 +273,7 @@ fn a_socket_that_has_gone_before_its_command_came_is_none() {
     let twin = listening(&world, at, 1);
     let handle = world.sides[B].show(twin);
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.twin_gone(now, 1, memory);
+    engine.twin_gone(now, (1, now), memory);
     assert_eq!(world.sides[B].listen_with(now, at, handle), Err(Errno::EACCES));
 }
 
@@ -271,7 +293,7 @@ fn a_program_may_bind_and_connect_as_often_as_it_likes() {
     let held: Vec<u32> = core::iter::from_fn(|| side.engine.add_twin(session, bound)).collect();
     assert!(held.len() >= 100);
     let Side { engine, memory, .. } = side;
-    engine.twin_gone(now, 1, memory);
+    engine.twin_gone(now, (1, now), memory);
     assert!(engine.add_twin(session, bound).is_some());
     let rests = engine.names.rests.iter().count();
     assert_eq!(rests, 1, "nothing is left of those");

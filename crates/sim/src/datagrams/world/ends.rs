@@ -57,7 +57,7 @@ impl World {
         let known = self.ends_where(at, |end| end.identity == identity);
         let found = sorted(self.nodes[at].engine.view().datagram_ends(identity));
         let clock = self.clock();
-        self.nodes[at].tell(clock, ControlEvent::SocketGone(identity));
+        self.nodes[at].tell(clock, ControlEvent::SocketGone(identity, clock));
         let left = self.nodes[at].engine.view().datagram_ends(identity);
         if found != known || !left.is_empty() {
             self.checker
