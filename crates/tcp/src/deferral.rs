@@ -2,7 +2,7 @@
 //! complete the handshake is passed over if nothing comes with it, and the peer's first bytes complete it instead. When the time is
 //! over the SYN-ACK goes once more, and whatever answers that completes the handshake.
 
-use crate::record::{OpeningPool, PeerTimer, Tcb};
+use crate::record::{OpeningPool, PathState, PeerTimer, Tcb};
 use crate::segment::Segment;
 use crate::state::TcpState;
 use crate::{Tcp, rtt};
@@ -33,18 +33,18 @@ pub fn passes_over(tcb: &mut Tcb, openings: &mut OpeningPool, now: Instant, segm
     tcb.timers.peer = PeerTimer::Retransmit(deferral.until);
     // It counts from then on how often that is tried.
     tcb.timers.stalled_since = deferral.until;
-    tcb.path.rtt.timeouts = 0;
+    tcb.sending.timeouts = 0;
     true
 }
 
 /// The time is over: the SYN-ACK goes once more, and nothing of it was lost. `false`: it is no such time-out.
-pub fn ends(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> bool {
-    if !was_heard(tcb, &tcp.openings) || tcb.state != TcpState::SynReceived || tcb.path.rtt.timeouts > 0 {
+pub fn ends(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant) -> bool {
+    if !was_heard(tcb, &tcp.openings) || tcb.state != TcpState::SynReceived || tcb.sending.timeouts > 0 {
         return false;
     }
     tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
-    tcb.path.rtt.timeouts = 1;
-    tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
+    tcb.sending.timeouts = 1;
+    tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb, path)));
     true
 }
 

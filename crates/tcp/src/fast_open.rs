@@ -67,9 +67,9 @@ pub fn is_syn_lost(tcb: &Tcb, sent: &SentPool) -> bool {
 pub fn is_unanswered(tcb: &Tcb, openings: &mut OpeningPool) -> bool {
     let Some(opening) = openings.taken_mut(&tcb.setup.fast_open.opening) else { return false };
     let is_silent = match tcb.state {
-        TcpState::SynSent => tcb.path.rtt.timeouts >= 1,
+        TcpState::SynSent => tcb.sending.timeouts >= 1,
         TcpState::Established | TcpState::FinWait1 => {
-            opening.sent > 0 && tcb.path.rtt.timeouts >= 2 && tcb.rcv.nxt == tcb.rcv.irs.plus(1)
+            opening.sent > 0 && tcb.sending.timeouts >= 2 && tcb.rcv.nxt == tcb.rcv.irs.plus(1)
         }
         _ => false,
     };

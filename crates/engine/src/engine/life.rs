@@ -13,7 +13,7 @@ use crate::work::AnchorUse;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, SessionId};
 use toe_tcp::state::{TcpEvent, TcpState};
-use toe_tcp::timeout;
+use toe_tcp::{open, timeout};
 
 impl EngineView<'_> {
     /// What an anchor stands for.
@@ -53,7 +53,8 @@ impl Engine {
         let FlowKey { scope, local, .. } = flow.conn.key;
         self.names.scopes.hold(scope);
         self.names.in_use.add(scope, local, flow.conn.sharing, user);
-        self.flows.insert(idx, flow);
+        let path = open::path_of(&flow.tcb, self.tcp.config.congestion);
+        self.flows.insert(idx, flow, path);
         Ok(self.edit(idx, |engine, idx| {
             engine.steer_flow(idx);
             begin(engine, idx)
@@ -173,9 +174,9 @@ impl Engine {
         if !self.flows.get(*idx).conn.tenancy.owner().is_nobody() {
             self.hostif.disown(&mut self.flows, idx);
         }
-        let flow = self.flows.get_mut(idx);
+        let (flow, path) = self.flows.with_path_mut(idx);
         debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
-        self.tcp.vacate(&mut flow.tcb);
+        self.tcp.vacate(&mut flow.tcb, path);
         flow.tcb.orphaned = true;
         let arena = self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
         flow.tcb.receiving.buffer.release(arena);

@@ -250,9 +250,9 @@ impl Engine {
 
     /// The SYN-ACK went out before there was a record.
     fn note_syn_ack_sent(&mut self, now: Instant, idx: Edit<'_>) {
-        let Some(tx) = self.ip.next_unit(now, self.flows.get(*idx), &self.tcp) else { return };
-        let flow = self.flows.get_mut(idx);
-        output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
+        let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) else { return };
+        let (flow, path) = self.flows.with_path_mut(idx);
+        output::commit(&mut flow.tcb, path, &mut self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
         flow.tcb.sending.board.forget_when_sent(&mut self.tcp.sent);
     }

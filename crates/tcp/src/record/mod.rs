@@ -3,7 +3,7 @@
 //!
 //! Split by who works on it: [`SendSequence`] / [`ReceiveSequence`] (RFC 9293 section 3.3.1), [`SendSide`] and [`ReceiveSide`] (the bytes of
 //! either direction and what is owed for them), [`Timers`], [`Setup`] (what was agreed on and set), [`Status`] (what is told and
-//! reported), and [`PathState`] (congestion control and what it knows).
+//! reported). [`PathState`], what is known of the path, is a record beside it.
 
 mod fast_open;
 mod particulars;
@@ -19,11 +19,11 @@ mod traffic;
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool, SynText};
 pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Reordering, Search, WaitTimes};
 pub use path::{
-    Algorithm, Congestion, DeliveryRate, Ecn, Frto, PathState, Phase, Prr, Rack, Repair, RepairPool,
-    RoundTrip, TailProbe, Undo, WindowUse,
+    Algorithm, Congestion, DeliveryRate, Frto, PathState, Phase, Prr, Rack, Repair, RepairPool, RoundTrip,
+    TailProbe, Undo, WindowUse,
 };
 pub use sequence::{Fin, PeerFin, ReceiveSequence, SendSequence};
-pub use setup::{Negotiated, Options, Sack, Setup, TimestampUse};
+pub use setup::{Ecn, Negotiated, Options, Sack, Setup, TimestampUse};
 pub use sides::{AckPolicy, Nagle, SendDue, WindowTuning};
 pub use soft_error::{Hears, Noted};
 pub use timers::{PeerTimer, Timers};
@@ -36,13 +36,11 @@ use crate::receive_buffer::ReceiveBuffer;
 use crate::scoreboard::Scoreboard;
 use crate::send_queue::SendQueue;
 use crate::state::TcpState;
-use core::mem::offset_of;
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{SeqNum, SessionId};
 
-/// One connection, in the order in which it is asked: what each segment of an established one looks at, what congestion control knows of
-/// its path, and the rest.
+/// One connection, but for what is known of its path ([`PathState`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Tcb {
@@ -54,6 +52,7 @@ pub struct Tcb {
     pub is_v4: bool,
     /// No program has it any more: it finishes alone.
     pub orphaned: bool,
+    pub ecn: Ecn,
     pub snd: SendSequence,
     pub rcv: ReceiveSequence,
     pub sending: SendSide,
@@ -61,7 +60,6 @@ pub struct Tcb {
     pub timers: Timers,
     pub setup: Setup,
     pub status: Status,
-    pub path: PathState,
 }
 
 /// The bytes that go out.
@@ -74,6 +72,10 @@ pub struct SendSide {
     pub due: SendDue,
     /// Window probes, or keepalive probes, since the peer was last heard.
     pub probes: u8,
+    /// Times that the time-out was doubled; that lasts until a round trip is measured (Karn).
+    pub backoff: u8,
+    /// Time-outs since something was last acknowledged.
+    pub timeouts: u8,
 }
 
 /// The bytes that come in.
@@ -130,9 +132,8 @@ impl TcpEvents {
     }
 }
 
-/// Each connection costs this much, and each segment of an established one looks at so much before it comes to the congestion control: a field
-/// more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 516 && offset_of!(Tcb, path) <= 380);
+/// Each connection costs this much: a field more is a decision.
+const _: () = assert!(size_of::<Tcb>() <= 384 && size_of::<PathState>() <= 132);
 
 impl Tcb {
     /// A record that stands for no connection.
@@ -142,6 +143,7 @@ impl Tcb {
             is_local: true,
             is_v4: true,
             orphaned: false,
+            ecn: Ecn::default(),
             snd: SendSequence::default(),
             rcv: ReceiveSequence::default(),
             sending: SendSide::default(),
@@ -149,7 +151,6 @@ impl Tcb {
             timers: Timers::default(),
             setup: Setup::default(),
             status: Status::default(),
-            path: PathState::default(),
         }
     }
 
@@ -180,9 +181,9 @@ impl Tcb {
     }
 
     /// Bytes believed to be in the network: RFC 6675's pipe, RFC 5681's FlightSize when nothing is amiss.
-    pub fn pipe(&self) -> u32 {
-        let (board, cc) = (&self.sending.board, &self.path.cc);
-        let left = board.sacked() + board.lost() + cc.dup_acks * u32::from(self.snd.mss);
+    pub fn pipe(&self, path: &PathState) -> u32 {
+        let board = &self.sending.board;
+        let left = board.sacked() + board.lost() + path.cc.dup_acks * u32::from(self.snd.mss);
         self.outstanding().saturating_sub(left)
     }
 

@@ -50,6 +50,17 @@ impl TimestampUse {
     }
 }
 
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ecn {
+    /// Both ends do it.
+    pub on: bool,
+    /// ACKs carry ECE until the peer says CWR; with DCTCP, until a segment comes without a mark.
+    pub echo: bool,
+    /// The next new segment says CWR.
+    pub tell_reduced: bool,
+}
+
 /// What the program set, but for what few set ([`super::WaitTimes`], [`super::Nagle`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {

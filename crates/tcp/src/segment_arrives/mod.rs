@@ -74,7 +74,7 @@ fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &Rx
         }
     }
     note_timestamp(tcb, &segment);
-    ecn::data_arrived(tcb, &mut cx.tcp.models, &segment, rx.is_marked);
+    ecn::data_arrived(tcb, cx.path, &mut cx.tcp.models, &segment, rx.is_marked);
     urgent::note(tcb, &segment);
     let event = match text::process(tcb, cx, rx) {
         Step::Continue => {

@@ -35,7 +35,7 @@ pub(super) fn process<H: HostMemory>(
     if !segment.flags.syn() {
         return FlowEvent::None;
     }
-    take_syn(tcb, &segment);
+    take_syn(tcb, cx.path, &segment);
     tcb.timers.heard = cx.now;
     tcb.receiving.acks.now = true;
     let Some(ack) = segment.ack else {
@@ -44,13 +44,13 @@ pub(super) fn process<H: HostMemory>(
         tcb.sending.board.mark_lost(&mut cx.tcp.sent, |_| true);
         return FlowEvent::None;
     };
-    tcb.path.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
-    let timed_out = tcb.path.rtt.timeouts > 0;
-    let _ = sack::take(tcb, cx.tcp, cx.now, &segment, ack);
+    tcb.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
+    let timed_out = tcb.sending.timeouts > 0;
+    let _ = sack::take(tcb, cx.path, cx.tcp, cx.now, &segment, ack);
     ack::advance(tcb, cx, ack);
     tcb.snd.wl2 = ack;
-    tcb.path.rtt.backoff = 0;
-    tcb.path.rtt.timeouts = 0;
+    tcb.sending.backoff = 0;
+    tcb.sending.timeouts = 0;
     let opening = cx.tcp.openings.one(&tcb.setup.fast_open.opening);
     if opening.sent > 0 && ack.after(tcb.snd.iss.plus(1)) {
         tcb.setup.fast_open.syn_text = SynText::Taken;
@@ -64,7 +64,7 @@ pub(super) fn process<H: HostMemory>(
         tcb.state = tcb.state.after(TcpEvent::Close);
     }
     if timed_out {
-        recovery::handshake_lost(tcb);
+        recovery::handshake_lost(tcb, cx.path);
     }
     tcb.timers.stalled_since = Instant::FAR_FUTURE;
     note_timestamp(tcb, &segment);
