@@ -55,6 +55,7 @@ pub fn passive(params: &OpenParams, syn: &Segment) -> Tcb {
 /// What is known of the path of a connection that was just made.
 pub fn path_of(tcb: &Tcb, algorithm: AlgorithmName) -> PathState {
     let mut path = PathState { rtt: RoundTrip::initial(), ..PathState::default() };
+    path.tuning.since = tcb.timers.heard;
     begin_path(&mut path, tcb, Algorithm::new(algorithm));
     path
 }
@@ -83,7 +84,6 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     // On a link of our own, timestamps tell nothing that the clock does not.
     let timestamps = TimestampUse { recent: 0, offset: params.timestamp_offset };
     tcb.setup.negotiated.timestamps = (!params.is_local).then_some(timestamps);
-    tcb.receiving.tuning.since = params.now;
     // It is offered where frames can be lost.
     tcb.setup.negotiated.sack = if params.is_local { Sack::Off } else { Sack::Offered };
     tcb.timers.heard = params.now;

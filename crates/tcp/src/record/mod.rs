@@ -20,11 +20,11 @@ pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool, SynText};
 pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Reordering, Search, WaitTimes};
 pub use path::{
     Algorithm, Congestion, DeliveryRate, Frto, PathState, Phase, Prr, Rack, Repair, RepairPool, RoundTrip,
-    TailProbe, Undo, WindowUse,
+    TailProbe, Undo, WindowTuning, WindowUse,
 };
 pub use sequence::{Fin, PeerFin, ReceiveSequence, SendSequence};
 pub use setup::{Ecn, Negotiated, Options, Sack, Setup, TimestampUse};
-pub use sides::{AckPolicy, Nagle, SendDue, WindowTuning};
+pub use sides::{AckPolicy, Nagle, SendDue};
 pub use soft_error::{Hears, Noted};
 pub use timers::{PeerTimer, Timers};
 pub use traffic::{Traffic, TroubleCounts, Wait};
@@ -85,7 +85,6 @@ pub struct ReceiveSide {
     /// What came out of order.
     pub held: Reassembly,
     pub acks: AckPolicy,
-    pub tuning: WindowTuning,
 }
 
 impl Default for ReceiveSide {
@@ -94,7 +93,6 @@ impl Default for ReceiveSide {
             buffer: ReceiveBuffer::new(SessionId(0), SeqNum::default(), RECEIVE_WINDOW_INITIAL),
             held: Reassembly::default(),
             acks: AckPolicy::default(),
-            tuning: WindowTuning::default(),
         }
     }
 }
@@ -133,7 +131,7 @@ impl TcpEvents {
 }
 
 /// Each connection costs this much: a field more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 384 && size_of::<PathState>() <= 132);
+const _: () = assert!(size_of::<Tcb>() <= 372 && size_of::<PathState>() <= 144);
 
 impl Tcb {
     /// A record that stands for no connection.

@@ -12,6 +12,7 @@ pub struct PathState {
     pub cc: Congestion,
     pub rack: Rack,
     pub rate: DeliveryRate,
+    pub tuning: WindowTuning,
 }
 
 /// A congestion control algorithm, and where [`crate::congestion::models::Models`] has its state: nowhere until an ACK has something to say to it.
@@ -177,4 +178,14 @@ pub struct DeliveryRate {
     /// The latest sample, in bytes a second.
     pub latest: u64,
     pub latest_app_limited: bool,
+}
+
+/// Window auto-tuning: how fast the program reads. No bytes are left between them, as each record has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(Rust, packed(2))]
+pub struct WindowTuning {
+    /// Bytes that it read since.
+    pub consumed: u32,
+    /// When the measurement began.
+    pub since: Instant,
 }

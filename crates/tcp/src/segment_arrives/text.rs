@@ -240,7 +240,7 @@ pub(super) fn delay_ack(tcb: &mut Tcb, now: Instant) {
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
 pub fn credit_given(
     tcb: &mut Tcb,
-    path: &PathState,
+    path: &mut PathState,
     pool: &ParticularsPool,
     now: Instant,
     len: u32,
@@ -267,17 +267,16 @@ pub fn credit_given(
 /// under way in the next one, and so much again before the first of it is read: it never meets the window's edge.
 fn tune_window(
     tcb: &mut Tcb,
-    path: &PathState,
+    path: &mut PathState,
     pool: &ParticularsPool,
     now: Instant,
     len: u32,
     pressure: Pressure,
 ) {
     let interval = u64::from(path.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
-    let since = now.since_us(tcb.receiving.tuning.since);
-    tcb.receiving.tuning.consumed = tcb.receiving.tuning.consumed.saturating_add(len);
-    let keeps_up =
-        tcb.receiving.tuning.consumed > tcb.receiving.buffer.window_max / 4 && since < 4 * interval;
+    let since = now.since_us(path.tuning.since);
+    path.tuning.consumed = path.tuning.consumed.saturating_add(len);
+    let keeps_up = path.tuning.consumed > tcb.receiving.buffer.window_max / 4 && since < 4 * interval;
     if keeps_up && !pressure.is_high() {
         let near = path.rtt.srtt_us < LONG_PATH_US;
         let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
@@ -287,8 +286,8 @@ fn tune_window(
         tcb.receiving.buffer.window_max = tcb.receiving.buffer.window_max.max(doubled);
     }
     if keeps_up || since >= interval {
-        tcb.receiving.tuning.consumed = 0;
-        tcb.receiving.tuning.since = now;
+        path.tuning.consumed = 0;
+        path.tuning.since = now;
     }
 }
 
@@ -302,7 +301,7 @@ mod tests {
     #[test]
     fn slivers_of_the_window_are_not_offered() {
         let mut tcb = Tcb::vacant();
-        let path = PathState::default();
+        let mut path = PathState::default();
         tcb.state = TcpState::Established;
         tcb.snd.mss = 1000;
         tcb.receiving.buffer.window_max = 8000;
@@ -312,7 +311,7 @@ mod tests {
             tcb.receiving.buffer.consumed = tcb.receiving.buffer.consumed.plus(len);
             credit_given(
                 &mut tcb,
-                &path,
+                &mut path,
                 &ParticularsPool::of_smallest(1),
                 Instant::from_millis(1),
                 len,
@@ -333,7 +332,7 @@ mod tests {
         for round in 1..20 {
             let now = Instant::from_micros(round * u64::from(srtt_us.max(1000)));
             let window = tcb.receiving.buffer.window_max;
-            credit_given(&mut tcb, &path, &ParticularsPool::of_smallest(1), now, window, Pressure::None);
+            credit_given(&mut tcb, &mut path, &ParticularsPool::of_smallest(1), now, window, Pressure::None);
         }
         tcb.receiving.buffer.window_max
     }
@@ -353,7 +352,7 @@ mod tests {
             let window = tcb.receiving.buffer.window_max;
             credit_given(
                 &mut tcb,
-                &path,
+                &mut path,
                 &ParticularsPool::of_smallest(1),
                 Instant::from_millis(round),
                 window,
@@ -384,7 +383,7 @@ mod tests {
                 let now = Instant::from_millis(40 * round + u64::from(n));
                 credit_given(
                     &mut tcb,
-                    &path,
+                    &mut path,
                     &ParticularsPool::of_smallest(1),
                     now,
                     flight / credits,
@@ -403,7 +402,7 @@ mod tests {
             let window = tcb.receiving.buffer.window_max;
             credit_given(
                 &mut tcb,
-                &path,
+                &mut path,
                 &ParticularsPool::of_smallest(1),
                 Instant::from_millis(round * 10),
                 window / 5,
