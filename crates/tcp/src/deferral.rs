@@ -21,12 +21,12 @@ pub fn until(now: Instant, secs: u32) -> Instant {
 /// Whether this segment, which acknowledges our SYN, is passed over. Nothing is sent to the peer then until the time is over.
 pub fn passes_over(tcb: &mut Tcb, openings: &mut OpeningPool, now: Instant, segment: &Segment) -> bool {
     let is_bare = segment.len == 0 && !segment.flags.fin() && !segment.flags.syn();
-    let opening = openings.taken_mut(&tcb.setup.fast_open.opening);
+    let opening = openings.taken_mut(&tcb.handshake.fast_open.opening);
     let deferral = opening.and_then(|opening| opening.deferral.as_mut());
     let Some(deferral) = deferral.filter(|deferral| is_bare && now < deferral.until) else {
         return false;
     };
-    if tcb.state != TcpState::SynReceived || tcb.setup.fast_open.early {
+    if tcb.state != TcpState::SynReceived || tcb.handshake.fast_open.early {
         return false;
     }
     deferral.is_heard = true;
@@ -50,7 +50,7 @@ pub fn ends(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant) -> boo
 
 /// Whether the peer had answered the SYN-ACK long before the handshake was complete: what took so long says nothing of the path.
 pub fn was_heard(tcb: &Tcb, openings: &OpeningPool) -> bool {
-    openings.one(&tcb.setup.fast_open.opening).deferral.is_some_and(|deferral| deferral.is_heard)
+    openings.one(&tcb.handshake.fast_open.opening).deferral.is_some_and(|deferral| deferral.is_heard)
 }
 
 #[cfg(test)]

@@ -32,18 +32,18 @@ pub fn data_arrived(
     segment: &Segment,
     is_marked: bool,
 ) {
-    if !tcb.ecn.on || segment.len == 0 {
+    if !tcb.setup.ecn.on || segment.len == 0 {
         return;
     }
     if matches!(path.cc.algorithm, Algorithm::Dctcp(_)) {
         marks::note_mark(tcb, path, models, is_marked);
     } else {
         if segment.flags.contains(TcpFlags::CWR) {
-            tcb.ecn.echo = false;
+            tcb.setup.ecn.echo = false;
         }
         if is_marked {
-            tcb.receiving.acks.now |= !tcb.ecn.echo;
-            tcb.ecn.echo = true;
+            tcb.receiving.acks.now |= !tcb.setup.ecn.echo;
+            tcb.setup.ecn.echo = true;
         }
     }
 }

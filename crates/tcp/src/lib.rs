@@ -240,7 +240,7 @@ impl Tcp {
             self.particulars.one(&tcb.setup.particulars).record_ends.places(),
             path.cc.algorithm.slots(),
             path.cc.repair.len(),
-            tcb.setup.fast_open.opening.len(),
+            tcb.handshake.fast_open.opening.len(),
             tcb.receiving.acks.reports.len(),
             tcb.setup.particulars.len(),
         ]
@@ -254,7 +254,7 @@ impl Tcp {
         self.forget_record_ends(tcb);
         path.cc.algorithm.clear(&mut self.models);
         self.repairs.vacate(&mut path.cc.repair);
-        self.openings.vacate(&mut tcb.setup.fast_open.opening);
+        self.openings.vacate(&mut tcb.handshake.fast_open.opening);
         self.reports.vacate(&mut tcb.receiving.acks.reports);
         self.particulars.vacate(&mut tcb.setup.particulars);
     }
@@ -273,8 +273,11 @@ impl Tcp {
     }
 
     /// When the connection next has something to do, whatever comes.
-    pub fn deadline(&self, tcb: &Tcb) -> Instant {
-        let often = tcb.timers.earliest();
+    pub fn deadline(&self, tcb: &Tcb, path: &PathState) -> Instant {
+        let mut often = tcb.timers.earliest();
+        if !tcb.is_local {
+            often = often.min(path.rack.timers.earliest());
+        }
         let particulars = self.particulars.taken(&tcb.setup.particulars);
         particulars.map_or(often, |particulars| often.min(particulars.deadlines.earliest()))
     }

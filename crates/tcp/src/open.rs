@@ -47,8 +47,8 @@ pub fn active(params: &OpenParams) -> Tcb {
 pub fn passive(params: &OpenParams, syn: &Segment) -> Tcb {
     let mut tcb = fresh(params, TcpEvent::Accept);
     take_syn_options(&mut tcb, syn);
-    tcb.setup.fast_open.was_passive = true;
-    tcb.ecn.on = ecn::answers(params.tcp.ecn, syn);
+    tcb.handshake.fast_open.was_passive = true;
+    tcb.setup.ecn.on = ecn::answers(params.tcp.ecn, syn);
     tcb
 }
 
@@ -63,8 +63,8 @@ pub fn path_of(tcb: &Tcb, algorithm: AlgorithmName) -> PathState {
 /// Nothing was acknowledged yet.
 fn begin_path(path: &mut PathState, tcb: &Tcb, algorithm: Algorithm) {
     path.cc = Congestion::initial(tcb.snd.mss, algorithm);
-    path.cc.recover = tcb.snd.iss;
-    path.cc.usage.round_end = tcb.snd.iss;
+    path.cc.recover = tcb.handshake.iss;
+    path.cc.usage.round_end = tcb.handshake.iss;
     path.rack.fack = tcb.snd.una;
 }
 
@@ -73,7 +73,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     tcb.is_local = params.is_local;
     tcb.is_v4 = params.is_v4;
     tcb.state = tcb.state.after(event);
-    tcb.snd.iss = params.iss;
+    tcb.handshake.iss = params.iss;
     tcb.snd.una = params.iss;
     tcb.snd.up = params.iss;
     tcb.snd.nxt = params.iss;
@@ -98,7 +98,7 @@ pub fn take_syn(tcb: &mut Tcb, path: &mut PathState, syn: &Segment) {
 }
 
 fn take_syn_options(tcb: &mut Tcb, syn: &Segment) {
-    tcb.rcv.irs = syn.seq;
+    tcb.handshake.irs = syn.seq;
     tcb.rcv.nxt = syn.seq.plus(1);
     tcb.rcv.up = syn.seq.minus(ReceiveSequence::LONG_AGO);
     tcb.receiving.acks.last_sent = syn.seq;

@@ -101,7 +101,7 @@ pub(crate) fn data_segment(tcb: &Tcb, shape: &Shape<'_>, seq: SeqNum, len: u32, 
     // unit has it, as in Linux: whoever joins segments again (GRO) hands the unit on with it, and waits for nothing more.
     let ends = end == tcb.queue_end() || len > shape.mss || record_ends::is_end(shape.record_ends, end);
     segment.flags = segment.flags.with_if(TcpFlags::PSH, len > 0 && ends);
-    segment.flags = segment.flags.with_if(TcpFlags::CWR, tcb.ecn.tell_reduced && !again && len > 0);
+    segment.flags = segment.flags.with_if(TcpFlags::CWR, tcb.setup.ecn.tell_reduced && !again && len > 0);
     let unit = unit(tcb, segment, seq.distance_from(tcb.data_una()), again);
     TxSegment { mss: shape.mss as u16, ..unit }
 }
@@ -109,7 +109,7 @@ pub(crate) fn data_segment(tcb: &Tcb, shape: &Shape<'_>, seq: SeqNum, len: u32, 
 pub(crate) fn unit(tcb: &Tcb, segment: Segment, payload_at: u32, is_retransmit: bool) -> TxSegment {
     // RFC 3168 sections 6.1.4 to 6.1.6: neither bare ACKs, nor what is sent again, nor window probes.
     let is_probe = tcb.sending.due.has(SendDue::WINDOW_PROBE);
-    let is_ect = tcb.ecn.on && segment.len > 0 && !is_retransmit && !is_probe && !segment.flags.syn();
+    let is_ect = tcb.setup.ecn.on && segment.len > 0 && !is_retransmit && !is_probe && !segment.flags.syn();
     TxSegment { segment, payload_at, mss: tcb.snd.mss, is_retransmit, is_ect }
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn header(tcb: &Tcb, now: Instant, seq: SeqNum) -> Segment {
         seq,
         urgent: urgent_pointer(tcb, seq),
         ack: (tcb.state != TcpState::SynSent).then_some(tcb.rcv.nxt),
-        flags: TcpFlags::NONE.with_if(TcpFlags::ECE, tcb.ecn.on && tcb.ecn.echo),
+        flags: TcpFlags::NONE.with_if(TcpFlags::ECE, tcb.setup.ecn.on && tcb.setup.ecn.echo),
         window: if tcb.state == TcpState::SynSent {
             UnscaledWindow(0)
         } else {

@@ -40,23 +40,24 @@ pub fn prepare(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
 
 fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     let answers = tcb.state == TcpState::SynReceived;
-    let was_sent = tcb.snd.nxt != tcb.snd.iss;
+    let was_sent = tcb.snd.nxt != tcb.handshake.iss;
     if was_sent && !fast_open::is_syn_lost(tcb, &cx.tcp.sent) {
         // The program of a Fast Open may answer before the handshake is complete (RFC 7413 section 4.2.2).
-        let early = tcb.setup.fast_open.early.then(|| prepare_new(tcb, cx, &Shape::of(tcb, cx))).flatten();
+        let early =
+            tcb.handshake.fast_open.early.then(|| prepare_new(tcb, cx, &Shape::of(tcb, cx))).flatten();
         return early.or_else(|| if answers { prepare_ack(tcb, cx) } else { None });
     }
     if fast_open::waits(tcb) {
         return None;
     }
-    let mut segment = header(tcb, cx.now, tcb.snd.iss);
+    let mut segment = header(tcb, cx.now, tcb.handshake.iss);
     segment.flags = segment.flags.with(TcpFlags::SYN);
     segment.ack = answers.then_some(tcb.rcv.nxt);
     segment.mss = Some(cx.limits.announce_mss);
     segment.sack_permitted = tcb.setup.negotiated.sack != Sack::Off;
     // RFC 3168 section 6.1.1; one that is sent again does without (6.1.1.1), as the first may have been dropped for it.
     let asks = !answers && !was_sent && !tcb.is_local && cx.tcp.config.ecn == EcnMode::Request;
-    segment.flags = segment.flags.with_if(TcpFlags::ECE, asks || answers && tcb.ecn.on);
+    segment.flags = segment.flags.with_if(TcpFlags::ECE, asks || answers && tcb.setup.ecn.on);
     segment.flags = segment.flags.with_if(TcpFlags::CWR, asks);
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
     let scale = tcb.setup.negotiated.rcv_scale;
@@ -69,7 +70,7 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     };
     segment.window = window.to_field(WindowScale::ZERO);
     if !was_sent {
-        let opening = cx.tcp.openings.one(&tcb.setup.fast_open.opening);
+        let opening = cx.tcp.openings.one(&tcb.handshake.fast_open.opening);
         segment.fast_open = opening.option;
         let of_record = || record_ends::room_from(cx.tcp.record_ends_of(tcb), tcb.data_una());
         segment.len = if answers { 0 } else { fast_open::syn_len(tcb, &opening).min(of_record()) };
@@ -238,12 +239,12 @@ pub fn commit(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant, 
     }
     if segment.flags.syn()
         && !tx.is_retransmit
-        && let Some(opening) = tcp.openings.taken_mut(&tcb.setup.fast_open.opening)
+        && let Some(opening) = tcp.openings.taken_mut(&tcb.handshake.fast_open.opening)
     {
         opening.sent = segment.len;
     }
     if segment.flags.contains(TcpFlags::CWR) {
-        tcb.ecn.tell_reduced = false;
+        tcb.setup.ecn.tell_reduced = false;
     }
     if tx.is_retransmit
         && let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars)
@@ -371,7 +372,7 @@ pub fn settle(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) 
     if tcb.timers.persist().is_far_future() {
         // The window is closed, or too small to be worth a segment: ask for it (RFC 9293 section 3.8.6.1).
         tcb.timers.stop_retransmit();
-        tcb.timers.tail_probe = Instant::FAR_FUTURE;
+        path.rack.timers.tail_probe = Instant::FAR_FUTURE;
         tcb.timers.peer = PeerTimer::Persist(now.after_us(path.rtt.timeout_us(tcb.sending.backoff)));
     }
 }

@@ -100,8 +100,14 @@ pub enum Loss {
 }
 
 /// Step 5: marks what is lost, and arms the timer for what may be.
-pub fn detect_loss(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant, in_recovery: bool) -> Loss {
-    tcb.timers.reorder = Instant::FAR_FUTURE;
+pub fn detect_loss(
+    tcb: &mut Tcb,
+    path: &mut PathState,
+    tcp: &mut Tcp,
+    now: Instant,
+    in_recovery: bool,
+) -> Loss {
+    path.rack.timers.reorder = Instant::FAR_FUTURE;
     if path.rack.xmit_at == Instant::ZERO {
         return Loss::None;
     }
@@ -120,7 +126,7 @@ pub fn detect_loss(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant,
         lost = true;
         again |= range.resent && (range.stamp.lost.wrapping_sub(lost_before) as i32) >= 0;
     });
-    tcb.timers.reorder = next.map_or(Instant::FAR_FUTURE, |sent_at| sent_at.after_us(patience_us));
+    path.rack.timers.reorder = next.map_or(Instant::FAR_FUTURE, |sent_at| sent_at.after_us(patience_us));
     match (lost, again) {
         (false, _) => Loss::None,
         (true, false) => Loss::Some,
@@ -129,19 +135,19 @@ pub fn detect_loss(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant,
 }
 
 /// Section 6.3: after a time-out the first segment is lost, and what was sent long enough before.
-pub fn mark_lost_on_timeout(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant) {
+pub fn mark_lost_on_timeout(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) {
     let patience_us = u64::from(path.rack.rtt_us) + reordering_window_us(tcb, path, &tcp.particulars, true);
     let (una, knows) = (tcb.snd.una, tcb.has_sack() && path.rack.xmit_at != Instant::ZERO);
     tcb.sending.board.mark_lost(&mut tcp.sent, |range| {
         !knows || range.start == una || range.sent_at.after_us(patience_us) <= now
     });
-    tcb.timers.reorder = Instant::FAR_FUTURE;
+    path.rack.timers.reorder = Instant::FAR_FUTURE;
 }
 
 /// Section 7.2: arms the probe when what is out could be lost without notice, or disarms it.
-pub fn schedule_tail_probe(tcb: &mut Tcb, path: &PathState, now: Instant) {
+pub fn schedule_tail_probe(tcb: &mut Tcb, path: &mut PathState, now: Instant) {
     use crate::record::Phase;
-    tcb.timers.tail_probe = Instant::FAR_FUTURE;
+    path.rack.timers.tail_probe = Instant::FAR_FUTURE;
     let may = tcb.has_sack()
         && tcb.state.is_synchronized()
         && matches!(path.cc.phase, Phase::Open | Phase::Reduced)
@@ -161,12 +167,12 @@ pub fn schedule_tail_probe(tcb: &mut Tcb, path: &PathState, now: Instant) {
     }
     let pto = now.after_us(after_us.max(rtt::GRANULARITY_US));
     // Where the time-out would come first, the probe takes its place: it is then that something is sent.
-    tcb.timers.tail_probe = pto.min(tcb.timers.retransmit());
+    path.rack.timers.tail_probe = pto.min(tcb.timers.retransmit());
 }
 
 /// The tail probe's time has come (section 7.3).
-pub fn tail_probe_due(tcb: &mut Tcb, path: &PathState, now: Instant) {
-    tcb.timers.tail_probe = Instant::FAR_FUTURE;
+pub fn tail_probe_due(tcb: &mut Tcb, path: &mut PathState, now: Instant) {
+    path.rack.timers.tail_probe = Instant::FAR_FUTURE;
     tcb.sending.due.add(SendDue::TAIL_PROBE);
     tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb, path)));
 }
@@ -275,11 +281,11 @@ mod tests {
         }
         let now = Instant::from_millis(1150);
         let mut of_all = tcb;
-        mark_lost_on_timeout(&mut tcb, &path, &mut tcp, now);
+        mark_lost_on_timeout(&mut tcb, &mut path, &mut tcp, now);
         assert_eq!(tcb.sending.board.lost(), 200, "sent at 1000 and 1050 ms; the others may still arrive");
         tcb.sending.board.unmark_lost(&mut tcp.sent);
         of_all.setup.negotiated.sack = Sack::Off;
-        mark_lost_on_timeout(&mut of_all, &path, &mut tcp, now);
+        mark_lost_on_timeout(&mut of_all, &mut path, &mut tcp, now);
         assert_eq!(of_all.sending.board.lost(), 400, "a peer without SACK tells of none of them");
     }
 }

@@ -105,7 +105,7 @@ fn count_duplicates(tcb: &mut Tcb, path: &mut PathState, event: &AckEvent) {
 
 /// RFC 6582 section 3.2 step 2: duplicates of what an earlier recovery or time-out sent again begin no recovery.
 fn may_begin(tcb: &Tcb, path: &PathState) -> bool {
-    tcb.snd.una.after(path.cc.recover) || path.cc.recover == tcb.snd.iss
+    tcb.snd.una.after(path.cc.recover) || path.cc.recover == tcb.handshake.iss
 }
 
 /// Whether what was sent again had arrived the first time.
@@ -136,15 +136,15 @@ fn open(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant, event:
     }
     // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
     let is_event = tcb.snd.una.after(path.cc.recover);
-    if event.ece && tcb.ecn.on && path.cc.phase == Phase::Open && is_event {
+    if event.ece && tcb.setup.ecn.on && path.cc.phase == Phase::Open && is_event {
         reduce(tcb, path, tcp, Phase::Reduced, event);
-        tcb.ecn.tell_reduced = true;
+        tcb.setup.ecn.tell_reduced = true;
         tcp.counters.add(Counter::EcnReductions);
     }
 }
 
 /// Whether something is found lost outside of recovery.
-fn is_lost(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant) -> bool {
+fn is_lost(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) -> bool {
     if tcb.has_sack() {
         return rack::detect_loss(tcb, path, tcp, now, false) != Loss::None;
     }
@@ -171,7 +171,7 @@ fn enter_recovery(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, event: &Ac
 fn forget_tail_probe(tcb: &mut Tcb, path: &mut PathState) {
     path.rack.tlp = TailProbe::None;
     tcb.sending.due.remove(SendDue::TAIL_PROBE);
-    tcb.timers.tail_probe = Instant::FAR_FUTURE;
+    path.rack.timers.tail_probe = Instant::FAR_FUTURE;
 }
 
 /// Starts to reduce the window.
@@ -179,7 +179,7 @@ fn reduce(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, phase: Phase, even
     // More than the window lies between una and nxt where holes stay open for long.
     let flight = event.outstanding_before.min(path.cc.cwnd);
     let mss = u32::from(tcb.snd.mss);
-    let by_mark = phase == Phase::Reduced && tcb.ecn.on;
+    let by_mark = phase == Phase::Reduced && tcb.setup.ecn.on;
     path.cc.ssthresh = path.cc.reduced(&mut tcp.models, flight, mss, by_mark);
     if let Some(repair) = tcp.repairs.one_mut(&mut path.cc.repair) {
         repair.lost_before = tcb.sending.board.lost_ever();

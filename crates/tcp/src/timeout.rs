@@ -2,7 +2,8 @@
 
 use crate::counter::Counter;
 use crate::record::{
-    Deadlines, Particulars, ParticularsPool, PathState, PeerTimer, RoundTrip, SendDue, Tcb, WaitTimes,
+    Deadlines, Particulars, ParticularsPool, PathState, PeerTimer, RackTimers, RoundTrip, SendDue, Tcb,
+    WaitTimes,
 };
 use crate::rtt::retransmit_us;
 use crate::segment::FlowEvent;
@@ -33,15 +34,16 @@ const ORPHAN_PROBES: u8 = 12;
 const PROBES_OF_DOUBT: u8 = 4;
 
 /// Enters (or prolongs) TIME_WAIT.
-pub fn start_time_wait(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    stop_all(tcb, pool);
+pub fn start_time_wait(tcb: &mut Tcb, path: &mut PathState, pool: &mut ParticularsPool, now: Instant) {
+    stop_all(tcb, path, pool);
     tcb.sending.due.remove(SendDue::WINDOW_PROBE);
     tcb.timers.peer = PeerTimer::Linger(now.after_us(time_wait::lasts_us(tcb.is_local)));
 }
 
 /// Disarms everything that concerns the peer.
-pub fn stop_all(tcb: &mut Tcb, pool: &mut ParticularsPool) {
+pub fn stop_all(tcb: &mut Tcb, path: &mut PathState, pool: &mut ParticularsPool) {
     tcb.timers.stop_all();
+    path.rack.timers = RackTimers::default();
     tcb.sending.probes = 0;
     if let Some(Particulars { deadlines, .. }) = pool.taken_mut(&tcb.setup.particulars) {
         *deadlines = Deadlines::default();
@@ -84,11 +86,11 @@ pub fn on_timeout(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Insta
             pacing.is_late = true;
         }
     }
-    if tcb.timers.reorder <= now {
-        tcb.timers.reorder = off;
+    if path.rack.timers.reorder <= now {
+        path.rack.timers.reorder = off;
         recovery::on_reorder_timeout(tcb, path, tcp, now);
     }
-    if tcb.timers.tail_probe <= now {
+    if path.rack.timers.tail_probe <= now {
         tcp.counters.add(Counter::TailLossProbes);
         rack::tail_probe_due(tcb, path, now);
     }
@@ -116,7 +118,7 @@ fn retransmit(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) 
     if tcb.snd.wnd.bytes() == 0 && tcb.state.is_synchronized() && !tcb.sending.queue.is_empty() {
         // The peer closed its window under what is out, which may be why it is silent: it is asked, and lost is nothing yet.
         tcb.timers.stop_retransmit();
-        tcb.timers.tail_probe = Instant::FAR_FUTURE;
+        path.rack.timers.tail_probe = Instant::FAR_FUTURE;
         return probe_window(tcb, path, tcp, now);
     }
     tcp.counters.add(Counter::RetransmitTimeouts);
@@ -181,7 +183,7 @@ fn user_timeout_end(tcb: &Tcb, patience: &WaitTimes) -> Instant {
 }
 
 /// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
-fn probe_window(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant) -> FlowEvent {
+fn probe_window(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     debug_assert!(!tcb.sending.queue.is_empty(), "FIN needs no window");
     let orphan = tcb.orphaned;
     let patience = patience(tcb, &tcp.particulars);

@@ -85,7 +85,7 @@ impl<'e> EngineView<'e> {
     /// Every connection's timers. Asked when nothing is ready to be sent.
     pub fn audit_flows(self) -> impl Iterator<Item = FlowAudit> + 'e {
         let flows = self.0.flows.indices().map(|idx| {
-            let flow = self.0.flows.get(idx);
+            let (flow, path) = self.0.flows.with_path(idx);
             let (state, in_flight, queued) = (
                 flow.tcb.state,
                 flow.tcb.snd.nxt.distance_from(flow.tcb.snd.una),
@@ -97,7 +97,7 @@ impl<'e> EngineView<'e> {
                     || queued > 0
                     || opening && !fast_open::waits(&flow.tcb)
                     || state == TcpState::TimeWait);
-            let deadline = self.0.tcp.deadline(&flow.tcb);
+            let deadline = self.0.tcp.deadline(&flow.tcb, path);
             FlowAudit {
                 key: flow.conn.key,
                 owner: flow.conn.tenancy.owner(),

@@ -156,7 +156,7 @@ fn counted(
 ) {
     let traffic = &flow.tcb.status.traffic;
     let ago = |at: Instant| milliseconds(now.since_us(at));
-    let is_active = flow.tcb.snd.syn_acked && !flow.tcb.setup.fast_open.was_passive;
+    let is_active = flow.tcb.snd.syn_acked && !flow.tcb.handshake.fast_open.was_passive;
     // A connection that has sent nothing counts from its beginning, as in Linux: the peer was heard then at the latest.
     detail.last_data_sent = ago(traffic.sent_at);
     detail.last_data_recv = ago(traffic.received_at);
@@ -193,8 +193,8 @@ fn options(flow: &Flow) -> u8 {
         (open && flow.tcb.ts_recent().is_some(), OPT_TIMESTAMPS),
         (open && flow.tcb.has_sack(), OPT_SACK),
         (open && scales, OPT_WSCALE),
-        (open && flow.tcb.ecn.on, OPT_ECN),
-        (flow.tcb.setup.fast_open.syn_text == SynText::Taken, OPT_SYN_DATA),
+        (open && flow.tcb.setup.ecn.on, OPT_ECN),
+        (flow.tcb.handshake.fast_open.syn_text == SynText::Taken, OPT_SYN_DATA),
     ];
     options.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, option)| all | option)
 }

@@ -75,15 +75,15 @@ impl Engine {
     ///
     /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its bytes and its error.
     pub(super) fn closed(&mut self, idx: Edit<'_>, errno: Errno) {
-        if !self.flows.get(*idx).tcb.snd.syn_acked || self.flows.get(*idx).tcb.setup.fast_open.early {
+        if !self.flows.get(*idx).tcb.snd.syn_acked || self.flows.get(*idx).tcb.handshake.fast_open.early {
             self.forget_in_listener(idx);
         }
         self.fast_open_ended(idx, errno);
-        let flow = self.flows.get_mut(idx);
-        let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.setup.fast_open.was_passive;
+        let (flow, path) = self.flows.with_path_mut(idx);
+        let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.handshake.fast_open.was_passive;
         flow.tcb.state = flow.tcb.state.after(TcpEvent::Delete);
         flow.conn.abort = Abort::No;
-        timeout::stop_all(&mut flow.tcb, &mut self.tcp.particulars);
+        timeout::stop_all(&mut flow.tcb, path, &mut self.tcp.particulars);
         flow.tcb.receiving.acks.now = false;
         if was_connecting {
             let errno = if errno.is_ok() { Errno::ECONNREFUSED } else { errno };
@@ -201,7 +201,8 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
-        let deadline = self.tcp.deadline(&self.flows.get(*idx).tcb);
+        let (flow, path) = self.flows.with_path(*idx);
+        let deadline = self.tcp.deadline(&flow.tcb, path);
         self.flows.note_change(idx, deadline);
         let flow = self.flows.get(*idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);

@@ -52,7 +52,7 @@ impl Engine {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
             mss: if waits {
-                self.tcp.openings.one(&flow.tcb.setup.fast_open.opening).room
+                self.tcp.openings.one(&flow.tcb.handshake.fast_open.opening).room
             } else {
                 flow.tcb.snd.mss
             },
@@ -85,8 +85,8 @@ fn flow_flags(flow: &Flow) -> u8 {
         (open && flow.tcb.ts_recent().is_some(), FLOW_TIMESTAMPS),
         (open && flow.tcb.has_sack(), FLOW_SACK),
         (open && scales, FLOW_WINDOW_SCALE),
-        (open && flow.tcb.ecn.on, FLOW_ECN),
-        (flow.tcb.setup.fast_open.syn_text == SynText::Taken, FLOW_SYN_DATA),
+        (open && flow.tcb.setup.ecn.on, FLOW_ECN),
+        (flow.tcb.handshake.fast_open.syn_text == SynText::Taken, FLOW_SYN_DATA),
         (is_waiting(flow), FLOW_WAITS_FOR_DATA),
     ];
     flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)

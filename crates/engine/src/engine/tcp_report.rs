@@ -23,7 +23,7 @@ impl Engine {
             ca_state: ca_state(detail.ca_state).to_owned(),
             timestamps: snd.syn_acked && flow.tcb.ts_recent().is_some(),
             sack: snd.syn_acked && flow.tcb.has_sack(),
-            ecn: flow.tcb.ecn.on,
+            ecn: flow.tcb.setup.ecn.on,
             wscale: (snd.syn_acked && scaled).then(|| [snd_scale.shift(), rcv_scale.shift()]),
             direct: flow.conn.carrier.channel().is_some(),
             rto_us: u32::try_from(rtt::retransmit_us(&flow.tcb, path)).unwrap_or(u32::MAX),

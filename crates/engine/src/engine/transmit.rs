@@ -152,7 +152,7 @@ impl Engine {
     fn all_sent(&mut self, now: Instant, idx: Edit<'_>) {
         let (flow, path) = self.flows.with_path_mut(idx);
         output::settle(&mut flow.tcb, path, &mut self.tcp, now);
-        let deadline = self.tcp.deadline(&flow.tcb);
+        let deadline = self.tcp.deadline(&flow.tcb, path);
         self.flows.wheel.set(*idx, deadline);
         let flow = self.flows.get(*idx);
         if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {

@@ -14,7 +14,7 @@ pub fn on_ack(tcb: &mut Tcb, path: &mut PathState, models: &mut Models, acked: u
 
 /// RFC 8257 section 3.2: a segment came with the mark, or without. ECE tells of each, and a change is told at once.
 pub fn note_mark(tcb: &mut Tcb, path: &mut PathState, models: &mut Models, is_marked: bool) {
-    let was_marked = tcb.ecn.echo;
+    let was_marked = tcb.setup.ecn.echo;
     let Algorithm::Dctcp(slot) = &mut path.cc.algorithm else { return };
     if is_marked == was_marked {
         return;
@@ -23,7 +23,7 @@ pub fn note_mark(tcb: &mut Tcb, path: &mut PathState, models: &mut Models, is_ma
     if dctcp.delayed.last().unwrap_or(tcb.receiving.acks.last_sent) != tcb.rcv.nxt {
         dctcp.delayed.push(tcb.rcv.nxt, was_marked);
     }
-    tcb.ecn.echo = is_marked;
+    tcb.setup.ecn.echo = is_marked;
     tcb.receiving.acks.now = true;
 }
 

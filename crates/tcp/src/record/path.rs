@@ -140,6 +140,28 @@ pub struct Rack {
     /// A tail probe is on its way: `snd.nxt` behind it.
     pub tlp_end_seq: SeqNum,
     pub tlp: TailProbe,
+    pub timers: RackTimers,
+}
+
+/// Deadlines; `FAR_FUTURE` when not armed, as of local connections and of peers without SACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RackTimers {
+    /// Tail loss probe (section 7.2).
+    pub tail_probe: Instant,
+    /// What is late by then is lost (section 6.3).
+    pub reorder: Instant,
+}
+
+impl RackTimers {
+    pub(crate) fn earliest(&self) -> Instant {
+        self.tail_probe.min(self.reorder)
+    }
+}
+
+impl Default for RackTimers {
+    fn default() -> Self {
+        RackTimers { tail_probe: Instant::FAR_FUTURE, reorder: Instant::FAR_FUTURE }
+    }
 }
 
 /// Whether a tail probe is on its way, and what it has.

@@ -57,8 +57,8 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
         }
     }
     if in_syn_received {
-        if tcb.setup.fast_open.was_passive {
-            cx.tcp.openings.vacate(&mut tcb.setup.fast_open.opening);
+        if tcb.handshake.fast_open.was_passive {
+            cx.tcp.openings.vacate(&mut tcb.handshake.fast_open.opening);
         }
         return Step::Done(FlowEvent::Established);
     }
@@ -102,7 +102,7 @@ fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, a
         tcb.sending.backoff = backoff;
     }
     if fin_acked {
-        finish(tcb, &mut cx.tcp.particulars, cx.now);
+        finish(tcb, cx.path, &mut cx.tcp.particulars, cx.now);
     }
 }
 
@@ -155,7 +155,7 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
 }
 
 /// RFC 6298 sections 5.2 and 5.3, RFC 8985 section 7.2. While the window is probed, the probes take the timer's place.
-fn rearm(tcb: &mut Tcb, path: &PathState, now: Instant, event: &AckEvent) {
+fn rearm(tcb: &mut Tcb, path: &mut PathState, now: Instant, event: &AckEvent) {
     if event.acked > 0 {
         let outstanding = tcb.snd.nxt != tcb.snd.una;
         if outstanding && tcb.timers.persist().is_far_future() {
@@ -174,10 +174,10 @@ fn rearm(tcb: &mut Tcb, path: &PathState, now: Instant, event: &AckEvent) {
 }
 
 /// Our FIN is acknowledged.
-fn finish(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
+fn finish(tcb: &mut Tcb, path: &mut PathState, pool: &mut ParticularsPool, now: Instant) {
     tcb.state = tcb.state.after(TcpEvent::FinAcked);
     match tcb.state {
-        TcpState::TimeWait => timeout::start_time_wait(tcb, pool, now),
+        TcpState::TimeWait => timeout::start_time_wait(tcb, path, pool, now),
         TcpState::FinWait2 if tcb.orphaned => timeout::start_fin_wait_2(tcb, pool, now),
         _ => {}
     }

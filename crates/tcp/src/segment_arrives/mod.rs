@@ -113,7 +113,7 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
         ours.recent = recent;
     }
     if wait.until != before.until {
-        timeout::start_time_wait(tcb, &mut cx.tcp.particulars, cx.now);
+        timeout::start_time_wait(tcb, cx.path, &mut cx.tcp.particulars, cx.now);
     }
     if wait.holds_back(cx.now) && !before.holds_back(cx.now) {
         note_answer(tcb, cx);

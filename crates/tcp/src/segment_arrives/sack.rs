@@ -29,7 +29,7 @@ pub(super) fn take(
         lost_before: tcb.sending.board.lost_ever(),
         outstanding_before: tcb.outstanding(),
         echo,
-        ece: segment.flags.contains(TcpFlags::ECE) && tcb.ecn.on,
+        ece: segment.flags.contains(TcpFlags::ECE) && tcb.setup.ecn.on,
         ..AckEvent::default()
     };
     let heard = Heard { now, echo, min_rtt_us: path.rtt.min_us, timestamps };
@@ -110,7 +110,7 @@ fn duplicated(tcb: &Tcb, segment: &Segment, ack: SeqNum) -> u32 {
     let is_sane = first.left.before(first.right)
         && first.right.at_or_before(tcb.snd.nxt)
         && first.left.at_or_after(oldest)
-        && first.left.after(tcb.snd.iss);
+        && first.left.after(tcb.handshake.iss);
     if is_sane { first.right.distance_from(first.left) } else { 0 }
 }
 
