@@ -28,6 +28,7 @@ use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 use toe_base::{Addr, FlowId, FlowIdx, Instant, NetNs, PortId, SessionId};
 use toe_tcp::limit::RateLimit;
 use toe_tcp::outgoing::{SendLimits, TxContext};
+use toe_tcp::record::PathState;
 use toe_tcp::segment::{Segment, TxSegment};
 use toe_tcp::{Tcp, output};
 
@@ -179,8 +180,8 @@ impl IpLayer {
     }
 
     /// What a flow sends next, if it may send anything.
-    pub fn next_unit(&self, now: Instant, flow: &Flow, tcp: &Tcp) -> Option<TxSegment> {
-        output::prepare(&flow.tcb, TxContext { now, tcp, limits: self.send_limits(flow) })
+    pub fn next_unit(&self, now: Instant, (flow, path): (&Flow, &PathState), tcp: &Tcp) -> Option<TxSegment> {
+        output::prepare(&flow.tcb, TxContext { now, path, tcp, limits: self.send_limits(flow) })
     }
 }
 

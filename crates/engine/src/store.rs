@@ -14,6 +14,7 @@ use core::marker::PhantomData;
 use core::ops::Deref;
 use time_waits::{TimeWaitFlow, TimeWaits};
 use toe_base::{Addr, FlowIdx, Instant, PortId, SessionId};
+use toe_tcp::record::PathState;
 use toe_tcp::state::TcpState;
 
 /// The list of orphans whose peers have all bytes, the first that came to that first.
@@ -36,11 +37,19 @@ struct RecordUse {
     free: Vec<u32>,
 }
 
+/// What of a connection is not in its record.
+#[derive(Debug)]
+struct RecordParts {
+    /// What is known of the path of each.
+    paths: Vec<PathState>,
+    asides: AsidePool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct FlowStore {
     records: Vec<Flow>,
-    asides: AsidePool,
+    parts: RecordParts,
     in_use: RecordUse,
     /// So many there may be. Those that were never in use were never touched, so their pages were not either.
     max: usize,
@@ -95,7 +104,7 @@ impl FlowStore {
     pub fn new(max: usize, secret: &[u8; 16]) -> FlowStore {
         FlowStore {
             records: Vec::with_capacity(max),
-            asides: AsidePool::of_smallest(max),
+            parts: RecordParts { paths: Vec::with_capacity(max), asides: AsidePool::of_smallest(max) },
             in_use: RecordUse { used: Vec::with_capacity(max), free: Vec::new() },
             max,
             index: FlowIndex::new(secret, 1024),
@@ -121,19 +130,37 @@ impl FlowStore {
         &mut self.records[idx.index()]
     }
 
+    /// What is known of its path.
+    #[inline]
+    pub fn path(&self, idx: FlowIdx) -> &PathState {
+        &self.parts.paths[idx.index()]
+    }
+
+    /// The record, and what is known of its path.
+    #[inline]
+    pub fn with_path(&self, idx: FlowIdx) -> (&Flow, &PathState) {
+        (self.get(idx), self.path(idx))
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub fn with_path_mut(&mut self, idx: Edit<'_>) -> (&mut Flow, &mut PathState) {
+        (&mut self.records[idx.index()], &mut self.parts.paths[idx.index()])
+    }
+
     /// What few connections have.
     pub fn aside(&self, idx: FlowIdx) -> Aside {
-        self.asides.one(&self.get(idx).conn.aside)
+        self.parts.asides.one(&self.get(idx).conn.aside)
     }
 
     /// Changes it. It has a place as long as there is something in it.
     pub fn change_aside<T>(&mut self, idx: Edit<'_>, change: impl FnOnce(&mut Aside) -> T) -> T {
         let slot = &mut self.records[idx.index()].conn.aside;
-        let mut aside = self.asides.one(slot);
+        let mut aside = self.parts.asides.one(slot);
         let result = change(&mut aside);
         if aside == Aside::default() {
-            self.asides.vacate(slot);
-        } else if let Some(place) = self.asides.one_mut(slot) {
+            self.parts.asides.vacate(slot);
+        } else if let Some(place) = self.parts.asides.one_mut(slot) {
             *place = aside;
         } else {
             debug_assert!(false, "there is a place for each");
@@ -143,7 +170,7 @@ impl FlowStore {
 
     /// Places that asides have.
     pub fn asides(&self) -> usize {
-        self.asides.used()
+        self.parts.asides.used()
     }
 
     #[inline]
@@ -176,20 +203,23 @@ impl FlowStore {
         if let Some(idx) = self.in_use.free.pop().map(FlowIdx) {
             self.in_use.used[idx.index()] = true;
             self.records[idx.index()] = Flow::vacant();
+            self.parts.paths[idx.index()] = PathState::default();
             return Some(idx);
         }
         self.records.push(Flow::vacant());
+        self.parts.paths.push(PathState::default());
         self.in_use.used.push(true);
         Some(FlowIdx(self.records.len() as u32 - 1))
     }
 
     /// A record that was vacant is this connection's.
-    pub fn insert(&mut self, idx: FlowIdx, flow: Flow) {
+    pub fn insert(&mut self, idx: FlowIdx, flow: Flow, path: PathState) {
         if let Some(listener) = flow.conn.tenancy.listener() {
             self.came_in.push(listener.slot(), idx);
         }
         self.index.insert(flow.conn.key, KeyHolder::Flow(idx));
         self.records[idx.index()] = flow;
+        self.parts.paths[idx.index()] = path;
         self.hold_neighbour(idx);
     }
 

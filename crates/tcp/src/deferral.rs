@@ -2,7 +2,7 @@
 //! complete the handshake is passed over if nothing comes with it, and the peer's first bytes complete it instead. When the time is
 //! over the SYN-ACK goes once more, and whatever answers that completes the handshake.
 
-use crate::record::{OpeningPool, PeerTimer, Tcb};
+use crate::record::{OpeningPool, PathState, PeerTimer, Tcb};
 use crate::segment::Segment;
 use crate::state::TcpState;
 use crate::{Tcp, rtt};
@@ -21,36 +21,36 @@ pub fn until(now: Instant, secs: u32) -> Instant {
 /// Whether this segment, which acknowledges our SYN, is passed over. Nothing is sent to the peer then until the time is over.
 pub fn passes_over(tcb: &mut Tcb, openings: &mut OpeningPool, now: Instant, segment: &Segment) -> bool {
     let is_bare = segment.len == 0 && !segment.flags.fin() && !segment.flags.syn();
-    let opening = openings.taken_mut(&tcb.setup.fast_open.opening);
+    let opening = openings.taken_mut(&tcb.handshake.fast_open.opening);
     let deferral = opening.and_then(|opening| opening.deferral.as_mut());
     let Some(deferral) = deferral.filter(|deferral| is_bare && now < deferral.until) else {
         return false;
     };
-    if tcb.state != TcpState::SynReceived || tcb.setup.fast_open.early {
+    if tcb.state != TcpState::SynReceived || tcb.handshake.fast_open.early {
         return false;
     }
     deferral.is_heard = true;
     tcb.timers.peer = PeerTimer::Retransmit(deferral.until);
     // It counts from then on how often that is tried.
     tcb.timers.stalled_since = deferral.until;
-    tcb.path.rtt.timeouts = 0;
+    tcb.sending.timeouts = 0;
     true
 }
 
 /// The time is over: the SYN-ACK goes once more, and nothing of it was lost. `false`: it is no such time-out.
-pub fn ends(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> bool {
-    if !was_heard(tcb, &tcp.openings) || tcb.state != TcpState::SynReceived || tcb.path.rtt.timeouts > 0 {
+pub fn ends(tcb: &mut Tcb, path: &PathState, tcp: &mut Tcp, now: Instant) -> bool {
+    if !was_heard(tcb, &tcp.openings) || tcb.state != TcpState::SynReceived || tcb.sending.timeouts > 0 {
         return false;
     }
     tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
-    tcb.path.rtt.timeouts = 1;
-    tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
+    tcb.sending.timeouts = 1;
+    tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb, path)));
     true
 }
 
 /// Whether the peer had answered the SYN-ACK long before the handshake was complete: what took so long says nothing of the path.
 pub fn was_heard(tcb: &Tcb, openings: &OpeningPool) -> bool {
-    openings.one(&tcb.setup.fast_open.opening).deferral.is_some_and(|deferral| deferral.is_heard)
+    openings.one(&tcb.handshake.fast_open.opening).deferral.is_some_and(|deferral| deferral.is_heard)
 }
 
 #[cfg(test)]

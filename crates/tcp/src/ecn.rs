@@ -9,7 +9,7 @@
 use crate::config::EcnMode;
 use crate::congestion::marks;
 use crate::congestion::models::Models;
-use crate::record::{Algorithm, Tcb};
+use crate::record::{Algorithm, PathState, Tcb};
 use crate::segment::Segment;
 use toe_wire::tcp::TcpFlags;
 
@@ -25,19 +25,25 @@ pub fn accepted(mode: EcnMode, syn_ack: &Segment) -> bool {
 }
 
 /// A segment with text arrived, with the congestion-experienced mark or not.
-pub fn data_arrived(tcb: &mut Tcb, models: &mut Models, segment: &Segment, is_marked: bool) {
-    if !tcb.path.ecn.on || segment.len == 0 {
+pub fn data_arrived(
+    tcb: &mut Tcb,
+    path: &mut PathState,
+    models: &mut Models,
+    segment: &Segment,
+    is_marked: bool,
+) {
+    if !tcb.setup.ecn.on || segment.len == 0 {
         return;
     }
-    if matches!(tcb.path.cc.algorithm, Algorithm::Dctcp(_)) {
-        marks::note_mark(tcb, models, is_marked);
+    if matches!(path.cc.algorithm, Algorithm::Dctcp(_)) {
+        marks::note_mark(tcb, path, models, is_marked);
     } else {
         if segment.flags.contains(TcpFlags::CWR) {
-            tcb.path.ecn.echo = false;
+            tcb.setup.ecn.echo = false;
         }
         if is_marked {
-            tcb.receiving.acks.now |= !tcb.path.ecn.echo;
-            tcb.path.ecn.echo = true;
+            tcb.receiving.acks.now |= !tcb.setup.ecn.echo;
+            tcb.setup.ecn.echo = true;
         }
     }
 }

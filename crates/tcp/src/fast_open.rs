@@ -17,7 +17,7 @@ pub use crate::segment_arrives::take_syn_text;
 
 /// The SYN asks for a cookie.
 pub fn ask(tcb: &mut Tcb, openings: &mut OpeningPool) {
-    if let Some(opening) = openings.one_mut(&mut tcb.setup.fast_open.opening) {
+    if let Some(opening) = openings.one_mut(&mut tcb.handshake.fast_open.opening) {
         opening.option = Some(FastOpenCookie::REQUEST);
     }
 }
@@ -25,7 +25,7 @@ pub fn ask(tcb: &mut Tcb, openings: &mut OpeningPool) {
 /// A connection that has come in is opened so. One that is opened as most are needs nothing for it.
 pub fn open_so(tcb: &mut Tcb, openings: &mut OpeningPool, opening: Opening) {
     if opening != Opening::default()
-        && let Some(slot) = openings.one_mut(&mut tcb.setup.fast_open.opening)
+        && let Some(slot) = openings.one_mut(&mut tcb.handshake.fast_open.opening)
     {
         *slot = opening;
     }
@@ -35,15 +35,15 @@ pub fn open_so(tcb: &mut Tcb, openings: &mut OpeningPool, opening: Opening) {
 /// section 4.1.3), with room for all options that somebody on the way may add.
 pub fn wait_for_bytes(tcb: &mut Tcb, openings: &mut OpeningPool, cookie: FastOpenCookie, mss: Option<u16>) {
     let most = mss.unwrap_or_else(|| mss_default(tcb.is_v4)).min(tcb.snd.mss);
-    let Some(opening) = openings.one_mut(&mut tcb.setup.fast_open.opening) else { return };
+    let Some(opening) = openings.one_mut(&mut tcb.handshake.fast_open.opening) else { return };
     opening.option = Some(cookie);
     opening.room = most.saturating_sub(OPTIONS_LEN_MAX as u16);
-    tcb.setup.fast_open.syn_text = SynText::Awaited;
+    tcb.handshake.fast_open.syn_text = SynText::Awaited;
 }
 
 /// Whether the SYN waits for the program's first bytes.
 pub fn waits(tcb: &Tcb) -> bool {
-    tcb.setup.fast_open.syn_text == SynText::Awaited
+    tcb.handshake.fast_open.syn_text == SynText::Awaited
         && tcb.sending.queue.is_empty()
         && !tcb.snd.fin.is_queued()
 }
@@ -58,22 +58,22 @@ pub fn syn_len(tcb: &Tcb, opening: &Opening) -> u32 {
 /// Whether the SYN, or the SYN-ACK, is to be sent again: bytes that went with it or behind it wait for the handshake
 /// (RFC 7413 section 4.2.2: what is sent again has none).
 pub fn is_syn_lost(tcb: &Tcb, sent: &SentPool) -> bool {
-    tcb.sending.board.first_lost(sent).is_some_and(|range| range.start == tcb.snd.iss)
+    tcb.sending.board.first_lost(sent).is_some_and(|range| range.start == tcb.handshake.iss)
 }
 
 /// Whether nothing at all was heard of the peer on a connection whose SYN had the option: after the SYN's time-out; and
 /// after two of what followed, should something on the way let the handshake through and nothing else (RFC 7413 section
 /// 7.1). Said once.
 pub fn is_unanswered(tcb: &Tcb, openings: &mut OpeningPool) -> bool {
-    let Some(opening) = openings.taken_mut(&tcb.setup.fast_open.opening) else { return false };
+    let Some(opening) = openings.taken_mut(&tcb.handshake.fast_open.opening) else { return false };
     let is_silent = match tcb.state {
-        TcpState::SynSent => tcb.path.rtt.timeouts >= 1,
+        TcpState::SynSent => tcb.sending.timeouts >= 1,
         TcpState::Established | TcpState::FinWait1 => {
-            opening.sent > 0 && tcb.path.rtt.timeouts >= 2 && tcb.rcv.nxt == tcb.rcv.irs.plus(1)
+            opening.sent > 0 && tcb.sending.timeouts >= 2 && tcb.rcv.nxt == tcb.handshake.irs.plus(1)
         }
         _ => false,
     };
-    let is_ours = opening.option.is_some() && !tcb.setup.fast_open.was_passive;
+    let is_ours = opening.option.is_some() && !tcb.handshake.fast_open.was_passive;
     is_ours && is_silent && !core::mem::replace(&mut opening.was_lost, true)
 }
 
@@ -93,7 +93,7 @@ mod tests {
             .queue
             .push(&mut ExtentPool::new(1), SessionId(1), MemRange { offset: 0, len: 2000 })
             .expect("room");
-        let opening = openings.one(&tcb.setup.fast_open.opening);
+        let opening = openings.one(&tcb.handshake.fast_open.opening);
         assert_eq!(syn_len(&tcb, &opening), 1420);
         tcb.snd.mss = 1000;
         assert_eq!(syn_len(&tcb, &opening), 960);

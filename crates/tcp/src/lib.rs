@@ -1,4 +1,4 @@
-//! TCP as a library: RFC 9293 and what the years have added to it, on one record, the [`Tcb`].
+//! TCP as a library: RFC 9293 and what the years have added to it, on two records a connection: the [`Tcb`], and [`record::PathState`] beside it.
 //!
 //! A segment, a command or the time goes in; what is to be sent, told and waited for comes out. There is no clock, socket,
 //! thread or table in here: who has the connection, what its name is and how segments travel is the caller's.
@@ -26,7 +26,7 @@
 //! ```
 //! use toe_abi::entry::MemRange;
 //! use toe_base::{Instant, SeqNum, SessionId, arena::Arena};
-//! use toe_tcp::{RxContext, Tcb, Tcp, memory::HostMemory, config::TcpConfig, open::*, outgoing::*, output::*, pressure::Pressure, segment::*, state::TcpState};
+//! use toe_tcp::{RxContext, Tcb, Tcp, memory::HostMemory, config::TcpConfig, open::*, outgoing::*, output::*, pressure::Pressure, record::PathState, segment::*, state::TcpState};
 //!
 //! # struct Memory(Vec<u8>);
 //! # impl HostMemory for Memory {
@@ -51,37 +51,43 @@
 //! let (mut memory, mut arena) = (Memory(vec![0; 1 << 21]), Arena::new(0, 1 << 20));
 //!
 //! let mut client = active(&params(100));
-//! let syn = prepare(&client, TxContext { now, tcp: &tcp, limits }).expect("a SYN");
-//! commit(&mut client, &mut tcp, now, &syn);
+//! let mut client_path = path_of(&client, config.congestion);
+//! let cx = TxContext { now, path: &client_path, tcp: &tcp, limits };
+//! let syn = prepare(&client, cx).expect("a SYN");
+//! commit(&mut client, &mut client_path, &mut tcp, now, &syn);
 //! let mut server = passive(&params(900), &syn.segment);
+//! let mut server_path = path_of(&server, config.congestion);
+//! let (mut client, mut server) = ((client, client_path), (server, server_path));
 //!
 //! // All that one end has to send arrives at the other.
-//! let mut cross = |tcp: &mut Tcp, from: &mut Tcb, to: &mut Tcb, memory: &mut Memory| {
-//!     while let Some(tx) = prepare(from, TxContext { now, tcp, limits }) {
+//! let mut cross = |tcp: &mut Tcp, from: &mut (Tcb, PathState), to: &mut (Tcb, PathState), memory: &mut Memory| {
+//!     let ((from, path), (to, path_back)) = (from, to);
+//!     while let Some(tx) = prepare(from, TxContext { now, path, tcp, limits }) {
 //!         let pieces = from.sending.queue.pieces(&tcp.extents, tx.payload_at, tx.segment.len);
-//!         commit(from, tcp, now, &tx);
+//!         commit(from, path, tcp, now, &tx);
 //!         let rx = RxSegment { segment: tx.segment, is_marked: false, payload: Payload::Memory(&pieces) };
 //!         let (arena, pressure) = (&mut arena, Pressure::None);
-//!         let mut cx = RxContext { now, tcp: &mut *tcp, owner: PROGRAM, arena, pressure, host: &mut *memory };
+//!         let (path, tcp, host) = (&mut *path_back, &mut *tcp, &mut *memory);
+//!         let mut cx = RxContext { now, path, tcp, owner: PROGRAM, arena, pressure, host };
 //!         toe_tcp::segment_arrives::segment_arrives(to, &mut cx, &rx);
 //!     }
 //! };
 //! cross(&mut tcp, &mut server, &mut client, &mut memory);
 //! cross(&mut tcp, &mut client, &mut server, &mut memory);
-//! assert_eq!((client.state, server.state), (TcpState::Established, TcpState::Established));
+//! assert_eq!((client.0.state, server.0.state), (TcpState::Established, TcpState::Established));
 //!
 //! memory.write(PROGRAM, 1 << 20, b"hello");
-//! client.sending.queue.push(&mut tcp.extents, PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
-//! toe_tcp::shutdown_send(&mut client);
+//! client.0.sending.queue.push(&mut tcp.extents, PROGRAM, MemRange { offset: 1 << 20, len: 5 }).expect("room");
+//! toe_tcp::shutdown_send(&mut client.0);
 //! cross(&mut tcp, &mut client, &mut server, &mut memory);
-//! let came = server.receiving.buffer.next_to_publish(server.data_nxt()).expect("five bytes");
+//! let came = server.0.receiving.buffer.next_to_publish(server.0.data_nxt()).expect("five bytes");
 //! assert_eq!(&memory.0[came.offset as usize..][..came.len as usize], b"hello");
-//! assert_eq!(server.state, TcpState::CloseWait);
+//! assert_eq!(server.0.state, TcpState::CloseWait);
 //!
-//! toe_tcp::shutdown_send(&mut server);
+//! toe_tcp::shutdown_send(&mut server.0);
 //! cross(&mut tcp, &mut server, &mut client, &mut memory);
 //! cross(&mut tcp, &mut client, &mut server, &mut memory);
-//! assert_eq!((client.state, server.state), (TcpState::TimeWait, TcpState::Closed));
+//! assert_eq!((client.0.state, server.0.state), (TcpState::TimeWait, TcpState::Closed));
 //! ```
 
 #![forbid(unsafe_code)]
@@ -133,7 +139,7 @@ use counter::Counters;
 use limit::RateLimit;
 use pressure::Pressure;
 use reassembly::HeldPool;
-use record::{OpeningPool, ParticularsPool, RepairPool, ReportPool};
+use record::{OpeningPool, ParticularsPool, PathState, RepairPool, ReportPool};
 use record_ends::RecordEndPool;
 use scoreboard::SentPool;
 use send_queue::ExtentPool;
@@ -223,7 +229,7 @@ impl Tcp {
     }
 
     /// The same of one connection.
-    pub fn used_by(&self, tcb: &Tcb) -> PoolUse {
+    pub fn used_by(&self, tcb: &Tcb, path: &PathState) -> PoolUse {
         let [sent, chunks, losses] = tcb.sending.board.places(&self.sent);
         [
             sent,
@@ -232,23 +238,23 @@ impl Tcp {
             tcb.receiving.held.places(),
             tcb.sending.queue.slots(),
             self.particulars.one(&tcb.setup.particulars).record_ends.places(),
-            tcb.path.cc.algorithm.slots(),
-            tcb.path.cc.repair.len(),
-            tcb.setup.fast_open.opening.len(),
+            path.cc.algorithm.slots(),
+            path.cc.repair.len(),
+            tcb.handshake.fast_open.opening.len(),
             tcb.receiving.acks.reports.len(),
             tcb.setup.particulars.len(),
         ]
     }
 
     /// Gives back all places that a connection has.
-    pub fn vacate(&mut self, tcb: &mut Tcb) {
+    pub fn vacate(&mut self, tcb: &mut Tcb, path: &mut PathState) {
         tcb.sending.board.clear(&mut self.sent);
         tcb.receiving.held.clear(&mut self.held);
         tcb.sending.queue.clear(&mut self.extents);
         self.forget_record_ends(tcb);
-        tcb.path.cc.algorithm.clear(&mut self.models);
-        self.repairs.vacate(&mut tcb.path.cc.repair);
-        self.openings.vacate(&mut tcb.setup.fast_open.opening);
+        path.cc.algorithm.clear(&mut self.models);
+        self.repairs.vacate(&mut path.cc.repair);
+        self.openings.vacate(&mut tcb.handshake.fast_open.opening);
         self.reports.vacate(&mut tcb.receiving.acks.reports);
         self.particulars.vacate(&mut tcb.setup.particulars);
     }
@@ -267,8 +273,11 @@ impl Tcp {
     }
 
     /// When the connection next has something to do, whatever comes.
-    pub fn deadline(&self, tcb: &Tcb) -> Instant {
-        let often = tcb.timers.earliest();
+    pub fn deadline(&self, tcb: &Tcb, path: &PathState) -> Instant {
+        let mut often = tcb.timers.earliest();
+        if !tcb.is_local {
+            often = often.min(path.rack.timers.earliest());
+        }
         let particulars = self.particulars.taken(&tcb.setup.particulars);
         particulars.map_or(often, |particulars| often.min(particulars.deadlines.earliest()))
     }
@@ -284,6 +293,8 @@ impl Tcp {
 #[derive(Debug)]
 pub struct RxContext<'a, H> {
     pub now: Instant,
+    /// What is known of the connection's path.
+    pub path: &'a mut PathState,
     pub tcp: &'a mut Tcp,
     /// Who has the connection and is told what of its send memory is free; session 0: nobody.
     pub owner: SessionId,

@@ -1,11 +1,13 @@
 //! Making a connection's record: the active OPEN (RFC 9293 section 3.10.1) and a SYN that arrives at a listener
 //! (section 3.10.7.2).
 
-use crate::config::TcpConfig;
+use crate::config::{AlgorithmName, TcpConfig};
 use crate::ecn;
 use crate::outgoing::TIMESTAMPS_LEN;
 use crate::receive_buffer::ReceiveBuffer;
-use crate::record::{Algorithm, Congestion, Negotiated, ReceiveSequence, RoundTrip, Sack, Tcb, TimestampUse};
+use crate::record::{
+    Algorithm, Congestion, Negotiated, PathState, ReceiveSequence, RoundTrip, Sack, Tcb, TimestampUse,
+};
 use crate::segment::Segment;
 use crate::state::TcpEvent;
 use toe_base::limits::{RECEIVE_WINDOW_INITIAL, RECEIVE_WINDOW_MAX};
@@ -44,10 +46,26 @@ pub fn active(params: &OpenParams) -> Tcb {
 /// A connection in SYN_RECEIVED, its SYN-ACK not sent yet.
 pub fn passive(params: &OpenParams, syn: &Segment) -> Tcb {
     let mut tcb = fresh(params, TcpEvent::Accept);
-    take_syn(&mut tcb, syn);
-    tcb.setup.fast_open.was_passive = true;
-    tcb.path.ecn.on = ecn::answers(params.tcp.ecn, syn);
+    take_syn_options(&mut tcb, syn);
+    tcb.handshake.fast_open.was_passive = true;
+    tcb.setup.ecn.on = ecn::answers(params.tcp.ecn, syn);
     tcb
+}
+
+/// What is known of the path of a connection that was just made.
+pub fn path_of(tcb: &Tcb, algorithm: AlgorithmName) -> PathState {
+    let mut path = PathState { rtt: RoundTrip::initial(), ..PathState::default() };
+    path.tuning.since = tcb.timers.heard;
+    begin_path(&mut path, tcb, Algorithm::new(algorithm));
+    path
+}
+
+/// Nothing was acknowledged yet.
+fn begin_path(path: &mut PathState, tcb: &Tcb, algorithm: Algorithm) {
+    path.cc = Congestion::initial(tcb.snd.mss, algorithm);
+    path.cc.recover = tcb.handshake.iss;
+    path.cc.usage.round_end = tcb.handshake.iss;
+    path.rack.fack = tcb.snd.una;
 }
 
 fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
@@ -55,7 +73,7 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     tcb.is_local = params.is_local;
     tcb.is_v4 = params.is_v4;
     tcb.state = tcb.state.after(event);
-    tcb.snd.iss = params.iss;
+    tcb.handshake.iss = params.iss;
     tcb.snd.una = params.iss;
     tcb.snd.up = params.iss;
     tcb.snd.nxt = params.iss;
@@ -66,11 +84,6 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
     // On a link of our own, timestamps tell nothing that the clock does not.
     let timestamps = TimestampUse { recent: 0, offset: params.timestamp_offset };
     tcb.setup.negotiated.timestamps = (!params.is_local).then_some(timestamps);
-    tcb.receiving.tuning.since = params.now;
-    tcb.path.rtt = RoundTrip::initial();
-    tcb.path.cc = Congestion::initial(params.mss, Algorithm::new(params.tcp.congestion));
-    tcb.path.cc.recover = params.iss;
-    tcb.path.cc.usage.round_end = params.iss;
     // It is offered where frames can be lost.
     tcb.setup.negotiated.sack = if params.is_local { Sack::Off } else { Sack::Offered };
     tcb.timers.heard = params.now;
@@ -79,8 +92,13 @@ fn fresh(params: &OpenParams, event: TcpEvent) -> Tcb {
 }
 
 /// The peer's SYN, with its options: they hold for the life of the connection.
-pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
-    tcb.rcv.irs = syn.seq;
+pub fn take_syn(tcb: &mut Tcb, path: &mut PathState, syn: &Segment) {
+    take_syn_options(tcb, syn);
+    begin_path(path, tcb, path.cc.algorithm);
+}
+
+fn take_syn_options(tcb: &mut Tcb, syn: &Segment) {
+    tcb.handshake.irs = syn.seq;
     tcb.rcv.nxt = syn.seq.plus(1);
     tcb.rcv.up = syn.seq.minus(ReceiveSequence::LONG_AGO);
     tcb.receiving.acks.last_sent = syn.seq;
@@ -96,10 +114,6 @@ pub fn take_syn(tcb: &mut Tcb, syn: &Segment) {
     let theirs = mss_offered(tcb.is_v4, syn).max(MSS_MIN);
     tcb.snd.mss = tcb.snd.mss.min(theirs) - overhead;
     tcb.snd.mss_max = tcb.snd.mss;
-    tcb.path.cc = Congestion::initial(tcb.snd.mss, tcb.path.cc.algorithm);
-    tcb.path.cc.recover = tcb.snd.iss;
-    tcb.path.cc.usage.round_end = tcb.snd.iss;
-    tcb.path.rack.fack = tcb.snd.una;
     match syn.window_scale {
         Some(scale) => tcb.setup.negotiated.snd_scale = scale,
         None => {

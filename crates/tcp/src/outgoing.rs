@@ -2,7 +2,7 @@
 //! [`crate::output`] decides which goes.
 
 use crate::reassembly::SeqRange;
-use crate::record::{PeerFin, SendDue, Tcb};
+use crate::record::{PathState, PeerFin, SendDue, Tcb};
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
 use crate::{Tcp, congestion, rate, record_ends};
@@ -26,6 +26,7 @@ pub struct SendLimits {
 #[derive(Clone, Copy, Debug)]
 pub struct TxContext<'a> {
     pub now: Instant,
+    pub path: &'a PathState,
     pub tcp: &'a Tcp,
     pub limits: SendLimits,
 }
@@ -57,7 +58,7 @@ impl<'a> Shape<'a> {
 }
 
 /// Bytes that congestion control and pacing let go now; 0 or at least a segment.
-pub(crate) fn path_left(tcb: &Tcb, tcp: &Tcp, now: Instant) -> u32 {
+pub(crate) fn path_left(tcb: &Tcb, path: &PathState, tcp: &Tcp, now: Instant) -> u32 {
     if tcb.is_local {
         return u32::MAX;
     }
@@ -69,10 +70,10 @@ pub(crate) fn path_left(tcb: &Tcb, tcp: &Tcp, now: Instant) -> u32 {
         .unwrap_or_default();
     let paced = match rate::paced_room(&pacing, now, mss) {
         u32::MAX => u32::MAX,
-        room => room.max(congestion::burst::head_start(tcb, &pacing)),
+        room => room.max(congestion::burst::head_start(tcb, path, &pacing)),
     };
-    let left = tcb.path.cc.cwnd.saturating_sub(tcb.pipe());
-    if paced > 0 && (left >= mss || tcb.pipe() == 0) { left.max(mss).min(paced) } else { 0 }
+    let left = path.cc.cwnd.saturating_sub(tcb.pipe(path));
+    if paced > 0 && (left >= mss || tcb.pipe(path) == 0) { left.max(mss).min(paced) } else { 0 }
 }
 
 /// Whether everything up to `seq` went out.
@@ -100,7 +101,7 @@ pub(crate) fn data_segment(tcb: &Tcb, shape: &Shape<'_>, seq: SeqNum, len: u32, 
     // unit has it, as in Linux: whoever joins segments again (GRO) hands the unit on with it, and waits for nothing more.
     let ends = end == tcb.queue_end() || len > shape.mss || record_ends::is_end(shape.record_ends, end);
     segment.flags = segment.flags.with_if(TcpFlags::PSH, len > 0 && ends);
-    segment.flags = segment.flags.with_if(TcpFlags::CWR, tcb.path.ecn.tell_reduced && !again && len > 0);
+    segment.flags = segment.flags.with_if(TcpFlags::CWR, tcb.setup.ecn.tell_reduced && !again && len > 0);
     let unit = unit(tcb, segment, seq.distance_from(tcb.data_una()), again);
     TxSegment { mss: shape.mss as u16, ..unit }
 }
@@ -108,7 +109,7 @@ pub(crate) fn data_segment(tcb: &Tcb, shape: &Shape<'_>, seq: SeqNum, len: u32, 
 pub(crate) fn unit(tcb: &Tcb, segment: Segment, payload_at: u32, is_retransmit: bool) -> TxSegment {
     // RFC 3168 sections 6.1.4 to 6.1.6: neither bare ACKs, nor what is sent again, nor window probes.
     let is_probe = tcb.sending.due.has(SendDue::WINDOW_PROBE);
-    let is_ect = tcb.path.ecn.on && segment.len > 0 && !is_retransmit && !is_probe && !segment.flags.syn();
+    let is_ect = tcb.setup.ecn.on && segment.len > 0 && !is_retransmit && !is_probe && !segment.flags.syn();
     TxSegment { segment, payload_at, mss: tcb.snd.mss, is_retransmit, is_ect }
 }
 
@@ -119,7 +120,7 @@ pub(crate) fn header(tcb: &Tcb, now: Instant, seq: SeqNum) -> Segment {
         seq,
         urgent: urgent_pointer(tcb, seq),
         ack: (tcb.state != TcpState::SynSent).then_some(tcb.rcv.nxt),
-        flags: TcpFlags::NONE.with_if(TcpFlags::ECE, tcb.path.ecn.on && tcb.path.ecn.echo),
+        flags: TcpFlags::NONE.with_if(TcpFlags::ECE, tcb.setup.ecn.on && tcb.setup.ecn.echo),
         window: if tcb.state == TcpState::SynSent {
             UnscaledWindow(0)
         } else {

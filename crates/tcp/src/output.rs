@@ -9,7 +9,7 @@ use crate::open::syn_window;
 use crate::outgoing::{
     Shape, TxContext, data_segment, empty_seq, fin_held, header, offered_edge, path_left, sack_blocks, unit,
 };
-use crate::record::{Frto, Particulars, PeerTimer, Phase, Repair, Sack, SendDue, Tcb, Wait};
+use crate::record::{Frto, Particulars, PathState, PeerTimer, Phase, Repair, Sack, SendDue, Tcb, Wait};
 use crate::scoreboard::{Resent, SentRange};
 use crate::segment::{Segment, TxSegment};
 use crate::state::TcpState;
@@ -33,30 +33,31 @@ pub fn prepare(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
         .or_else(|| prepare_resend(tcb, cx, &shape))
         .or_else(|| probe::of_silence(tcb, &shape))
         .or_else(|| probe::of_tail(tcb, &shape))
-        .or_else(|| probe::of_mtu(tcb, cx.tcp, &shape))
+        .or_else(|| probe::of_mtu(tcb, cx.path, cx.tcp, &shape))
         .or_else(|| prepare_new(tcb, cx, &shape))
         .or_else(|| prepare_ack(tcb, cx))
 }
 
 fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     let answers = tcb.state == TcpState::SynReceived;
-    let was_sent = tcb.snd.nxt != tcb.snd.iss;
+    let was_sent = tcb.snd.nxt != tcb.handshake.iss;
     if was_sent && !fast_open::is_syn_lost(tcb, &cx.tcp.sent) {
         // The program of a Fast Open may answer before the handshake is complete (RFC 7413 section 4.2.2).
-        let early = tcb.setup.fast_open.early.then(|| prepare_new(tcb, cx, &Shape::of(tcb, cx))).flatten();
+        let early =
+            tcb.handshake.fast_open.early.then(|| prepare_new(tcb, cx, &Shape::of(tcb, cx))).flatten();
         return early.or_else(|| if answers { prepare_ack(tcb, cx) } else { None });
     }
     if fast_open::waits(tcb) {
         return None;
     }
-    let mut segment = header(tcb, cx.now, tcb.snd.iss);
+    let mut segment = header(tcb, cx.now, tcb.handshake.iss);
     segment.flags = segment.flags.with(TcpFlags::SYN);
     segment.ack = answers.then_some(tcb.rcv.nxt);
     segment.mss = Some(cx.limits.announce_mss);
     segment.sack_permitted = tcb.setup.negotiated.sack != Sack::Off;
     // RFC 3168 section 6.1.1; one that is sent again does without (6.1.1.1), as the first may have been dropped for it.
     let asks = !answers && !was_sent && !tcb.is_local && cx.tcp.config.ecn == EcnMode::Request;
-    segment.flags = segment.flags.with_if(TcpFlags::ECE, asks || answers && tcb.path.ecn.on);
+    segment.flags = segment.flags.with_if(TcpFlags::ECE, asks || answers && tcb.setup.ecn.on);
     segment.flags = segment.flags.with_if(TcpFlags::CWR, asks);
     // In an answer only what the peer's SYN offered is repeated (RFC 7323 sections 2.2 and 3.2).
     let scale = tcb.setup.negotiated.rcv_scale;
@@ -69,7 +70,7 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
     };
     segment.window = window.to_field(WindowScale::ZERO);
     if !was_sent {
-        let opening = cx.tcp.openings.one(&tcb.setup.fast_open.opening);
+        let opening = cx.tcp.openings.one(&tcb.handshake.fast_open.opening);
         segment.fast_open = opening.option;
         let of_record = || record_ends::room_from(cx.tcp.record_ends_of(tcb), tcb.data_una());
         segment.len = if answers { 0 } else { fast_open::syn_len(tcb, &opening).min(of_record()) };
@@ -82,7 +83,7 @@ fn prepare_syn(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
 fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegment> {
     let range = tcb.sending.board.first_lost(&cx.tcp.sent)?;
     let mss = shape.mss;
-    let only_head = match tcb.path.cc.frto {
+    let only_head = match cx.path.cc.frto {
         Frto::Off => false,
         Frto::Resent if range.start == tcb.snd.una => true,
         Frto::Resent | Frto::SentNew => return None,
@@ -93,7 +94,7 @@ fn prepare_resend(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxS
     let data_end = range.end.earlier(tcb.queue_end());
     let data_len = data_end.distance_from(range.start).min(shape.record_from(range.start));
     let offered = window_end.distance_from(range.start);
-    let path_left = path_left(tcb, cx.tcp, cx.now);
+    let path_left = path_left(tcb, cx.path, cx.tcp, cx.now);
     if path_left == 0 || offered == 0 && !fin_alone {
         return None;
     }
@@ -112,7 +113,7 @@ fn prepare_new(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegm
     let len = new_data_len(tcb, cx, shape);
     let fin_due =
         tcb.snd.fin.is_queued() && tcb.snd.nxt.plus(len) == tcb.queue_end() && !tcb.snd.fin.is_acked();
-    if len == 0 && !fin_due || len > 0 && tso::defers(tcb, cx.tcp, shape) {
+    if len == 0 && !fin_due || len > 0 && tso::defers(tcb, cx.path, cx.tcp, shape) {
         return None;
     }
     let mut tx = data_segment(tcb, shape, tcb.snd.nxt, len, false);
@@ -125,13 +126,13 @@ fn prepare_new(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> Option<TxSegm
 /// the end of one large unit.
 fn ends_burst(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> bool {
     let window_left = tcb.snd.wnd.bytes().saturating_sub(tcb.outstanding());
-    let left = window_left.min(path_left(tcb, cx.tcp, shape.now));
+    let left = window_left.min(path_left(tcb, cx.path, cx.tcp, shape.now));
     left < 2 * shape.mss && tcb.sending.board.last(&cx.tcp.sent).is_some_and(|last| last.sent_at == shape.now)
 }
 
 /// An ACK of what came before marks began or ended (RFC 8257 section 3.2).
 fn prepare_delayed_ack(tcb: &Tcb, cx: TxContext<'_>) -> Option<TxSegment> {
-    let (ack, ece) = marks::delayed_ack(tcb, &cx.tcp.models)?;
+    let (ack, ece) = marks::delayed_ack(cx.path, &cx.tcp.models)?;
     let window = WindowSize::new(tcb.rcv.edge.distance_from(ack)).to_field(tcb.setup.negotiated.rcv_scale);
     let segment = header(tcb, cx.now, empty_seq(tcb));
     let flags = TcpFlags::NONE.with_if(TcpFlags::ECE, ece);
@@ -157,7 +158,7 @@ fn new_data_len(tcb: &Tcb, cx: TxContext<'_>, shape: &Shape<'_>) -> u32 {
     let ready = queued.min(shape.record_from(tcb.snd.nxt));
     let outstanding = tcb.outstanding();
     let window_left = tcb.snd.wnd.bytes().saturating_sub(outstanding);
-    let path_left = path_left(tcb, cx.tcp, shape.now);
+    let path_left = path_left(tcb, cx.path, cx.tcp, shape.now);
     let may_go = ready.min(window_left).min(path_left);
     let len = if may_go < mss {
         may_go
@@ -197,11 +198,11 @@ fn whole_unit(tcb: &Tcb, unit_max: u32, mss: u32) -> u32 {
 }
 
 /// `tx` is on its way.
-pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
+pub fn commit(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let segment = &tx.segment;
-    if let Some((ack, _)) = marks::delayed_ack(tcb, &tcp.models) {
+    if let Some((ack, _)) = marks::delayed_ack(path, &tcp.models) {
         // It goes before everything else.
-        marks::delayed_ack_sent(tcb, &mut tcp.models);
+        marks::delayed_ack_sent(path, &mut tcp.models);
         tcb.receiving.acks.last_sent = ack;
         return;
     }
@@ -232,18 +233,18 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
         // What came twice is still to be told of.
         tcb.receiving.acks.now |= tcp.reports.one(&tcb.receiving.acks.reports).first().is_some();
     }
-    note_sent(tcb, tcp, now, tx);
+    note_sent(tcb, path, tcp, now, tx);
     if tx.mss > tcb.snd.mss {
         path_mtu::probe_sent(tcb, &mut tcp.particulars, tx.mss);
     }
     if segment.flags.syn()
         && !tx.is_retransmit
-        && let Some(opening) = tcp.openings.taken_mut(&tcb.setup.fast_open.opening)
+        && let Some(opening) = tcp.openings.taken_mut(&tcb.handshake.fast_open.opening)
     {
         opening.sent = segment.len;
     }
     if segment.flags.contains(TcpFlags::CWR) {
-        tcb.path.ecn.tell_reduced = false;
+        tcb.setup.ecn.tell_reduced = false;
     }
     if tx.is_retransmit
         && let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars)
@@ -254,15 +255,15 @@ pub fn commit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
         all_is_out(tcb, tcp);
     }
     if tcb.timers.peer == PeerTimer::Off {
-        tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
+        tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb, path)));
     }
     if tcb.timers.stalled_since.is_far_future() {
         tcb.timers.stalled_since = now;
     }
     if tcb.sending.due.has(SendDue::TAIL_PROBE) {
-        rack::tail_probe_sent(tcb, tx.is_retransmit);
+        rack::tail_probe_sent(tcb, path, tx.is_retransmit);
     } else if !tx.is_retransmit {
-        rack::schedule_tail_probe(tcb, now);
+        rack::schedule_tail_probe(tcb, path, now);
     }
 }
 
@@ -293,19 +294,19 @@ fn sack_sent(tcb: &mut Tcb, tcp: &mut Tcp, sack: &SackBlocks) {
 }
 
 /// `tx` has numbers and went out: what of it was out before, again (a window probe may be both).
-fn note_sent(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
+fn note_sent(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
     let (seq, len, mss) = (tx.segment.seq, tx.segment.seq_len(), tx.mss);
     let end = seq.plus(len);
-    if tcb.pipe() == 0 {
-        congestion::restart(tcb, tcp, now);
+    if tcb.pipe(path) == 0 {
+        congestion::restart(tcb, path, tcp, now);
     }
-    let stamp = rate::stamp(tcb, now, len);
+    let stamp = rate::stamp(tcb, path, now, len);
     let nxt = tcb.snd.nxt;
     if seq.before(nxt) {
         let again_end = end.earlier(nxt);
         tcb.sending.board.resent(&mut tcp.sent, seq, again_end, Resent { at: now, mss, stamp });
         let first = tcb.setup.negotiated.timestamps.map(|ours| ours.value_at(now));
-        recovery::resent(tcb, &mut tcp.repairs, again_end.distance_from(seq), first);
+        recovery::resent(path, &mut tcp.repairs, again_end.distance_from(seq), first);
     }
     let start = seq.later(nxt);
     if start.before(end) {
@@ -319,14 +320,14 @@ fn note_sent(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, tx: &TxSegment) {
             tcb.sending.nagle.small = end;
         }
     }
-    if matches!(tcb.path.cc.phase, Phase::Recovery | Phase::Reduced)
-        && let Some(Repair { prr, .. }) = tcp.repairs.one_mut(&mut tcb.path.cc.repair)
+    if matches!(path.cc.phase, Phase::Recovery | Phase::Reduced)
+        && let Some(Repair { prr, .. }) = tcp.repairs.one_mut(&mut path.cc.repair)
     {
         prr.out = prr.out.saturating_add(len);
     }
-    rate::note_paced(tcb, &mut tcp.particulars, now, len);
-    let pipe = tcb.pipe();
-    tcb.path.cc.usage.sent(pipe);
+    rate::note_paced(tcb, path, &mut tcp.particulars, now, len);
+    let pipe = tcb.pipe(path);
+    path.cc.usage.sent(pipe);
 }
 
 /// Whether less than a segment is kept for what the program says will follow (TCP_CORK, MSG_MORE).
@@ -335,7 +336,7 @@ fn waits_for_more(tcb: &Tcb) -> bool {
 }
 
 /// Nothing more can be sent now: arms the timer that will change that, if none else will.
-pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
+pub fn settle(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) {
     note_limit(tcb, now);
     if !tcb.state.is_synchronized() || tcb.snd.fin.is_acked() {
         return;
@@ -351,14 +352,14 @@ pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
             pacing.is_late = false;
         }
     }
-    if !waiting && tcb.pipe() < tcb.path.cc.cwnd {
-        rate::note_app_limited(tcb);
+    if !waiting && tcb.pipe(path) < path.cc.cwnd {
+        rate::note_app_limited(tcb, path);
     }
     let asked = outstanding && tcb.snd.wnd.bytes() > 0;
     if !waiting || asked {
         // What is on its way brings an answer, or its time-out comes.
         if outstanding && tcb.timers.peer == PeerTimer::Off {
-            tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
+            tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb, path)));
         }
         return;
     }
@@ -371,8 +372,8 @@ pub fn settle(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
     if tcb.timers.persist().is_far_future() {
         // The window is closed, or too small to be worth a segment: ask for it (RFC 9293 section 3.8.6.1).
         tcb.timers.stop_retransmit();
-        tcb.timers.tail_probe = Instant::FAR_FUTURE;
-        tcb.timers.peer = PeerTimer::Persist(now.after_us(tcb.path.rtt.timeout_us()));
+        path.rack.timers.tail_probe = Instant::FAR_FUTURE;
+        tcb.timers.peer = PeerTimer::Persist(now.after_us(path.rtt.timeout_us(tcb.sending.backoff)));
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! A connection whose segments have always got through has nothing to do here.
 
-use crate::record::{Particulars, ParticularsPool, Phase, Search, Tcb};
+use crate::record::{Particulars, ParticularsPool, PathState, Phase, Search, Tcb};
 use crate::{Tcp, outgoing};
 use toe_base::Instant;
 
@@ -53,7 +53,7 @@ pub fn timed_out(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
         return;
     }
     let base = if tcb.is_v4 { MSS_BASE } else { MSS_BASE_V6 } - outgoing::options_len(tcb);
-    if tcb.path.rtt.timeouts == SILENT_TIMEOUTS
+    if tcb.sending.timeouts == SILENT_TIMEOUTS
         && tcb.snd.mss > base
         && !tcb.is_local
         && let Some(Particulars { search, .. }) = pool.one_mut(&mut tcb.setup.particulars)
@@ -65,20 +65,20 @@ pub fn timed_out(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
 }
 
 /// The size of a probe that could go now.
-pub fn next_probe(tcb: &Tcb, pool: &ParticularsPool, now: Instant) -> Option<u16> {
+pub fn next_probe(tcb: &Tcb, path: &PathState, pool: &ParticularsPool, now: Instant) -> Option<u16> {
     if tcb.snd.mss_max <= tcb.snd.mss {
         return None;
     }
     let search = pool.one(&tcb.setup.particulars).search;
     let is_idle =
-        tcb.path.cc.phase == Phase::Open && tcb.sending.board.lost() == 0 && tcb.sending.board.sacked() == 0;
+        path.cc.phase == Phase::Open && tcb.sending.board.lost() == 0 && tcb.sending.board.sacked() == 0;
     if search.probe_size > 0 || now < search.at || !is_idle {
         return None;
     }
     let high = if search.high > tcb.snd.mss + CLOSE_ENOUGH { search.high } else { tcb.snd.mss_max };
     let size = tcb.snd.mss + (high - tcb.snd.mss).div_ceil(2);
     let unsent = tcb.queue_end().distance_from(tcb.snd.nxt);
-    let room = tcb.snd.wnd.bytes().min(tcb.path.cc.cwnd).saturating_sub(tcb.outstanding());
+    let room = tcb.snd.wnd.bytes().min(path.cc.cwnd).saturating_sub(tcb.outstanding());
     // Others around it, so that its loss is noticed at once (RFC 4821 section 7.4).
     let with_others = u32::from(size) + 3 * u32::from(tcb.snd.mss);
     (unsent >= with_others && room >= with_others).then_some(size)
@@ -145,11 +145,12 @@ mod tests {
     }
 
     /// A sender of four segments of 1000 bytes, the second of them a probe of 1400, and the rest of a large window.
-    fn with_probe(tcp: &mut Tcp) -> Tcb {
+    fn with_probe(tcp: &mut Tcp) -> (Tcb, PathState) {
         let mut tcb = Tcb::vacant();
+        let mut path = PathState::default();
         tcb.snd.mss = 1000;
         tcb.snd.mss_max = 1460;
-        tcb.path.cc.cwnd = 20_000;
+        path.cc.cwnd = 20_000;
         for end in [1000, 2400, 3400, 4400] {
             let range = SentRange { start: tcb.snd.nxt, end: SeqNum::new(end), ..SentRange::default() };
             tcb.sending
@@ -160,14 +161,14 @@ mod tests {
                 probe_sent(&mut tcb, &mut tcp.particulars, 1400);
             }
         }
-        tcb
+        (tcb, path)
     }
 
     #[test]
     fn a_lost_probe_is_told_from_a_loss() {
         let mut tcp = pools();
         let now = Instant::from_millis(10_000);
-        let mut tcb = with_probe(&mut tcp);
+        let (mut tcb, _) = with_probe(&mut tcp);
         tcb.sending.board.mark_lost(&mut tcp.sent, |r| r.end == SeqNum::new(2400));
         assert!(is_probe_alone_lost(&tcb, &mut tcp, now));
         let Search { high, probe_size, .. } = search(&tcb, &tcp);
@@ -175,7 +176,7 @@ mod tests {
         assert!(!is_probe_alone_lost(&tcb, &mut tcp, now), "known by now");
 
         let mut tcp = pools();
-        let mut tcb = with_probe(&mut tcp);
+        let (mut tcb, _) = with_probe(&mut tcp);
         tcb.sending.board.mark_lost(&mut tcp.sent, |r| r.end.at_or_before(SeqNum::new(3400)));
         assert!(!is_probe_alone_lost(&tcb, &mut tcp, now), "the first was lost, too");
         tcb.sending.board.unmark_lost(&mut tcp.sent);
@@ -188,7 +189,7 @@ mod tests {
     fn what_a_router_says_makes_nothing_larger_and_not_much_smaller() {
         for (said, mss) in [(1400, 1000), (1000, 1000), (900, 900), (20, 536)] {
             let mut tcp = pools();
-            let mut tcb = with_probe(&mut tcp);
+            let (mut tcb, _) = with_probe(&mut tcp);
             lowered(&mut tcb, &mut tcp, said, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, mss, "{said}");
             assert_eq!(tcb.sending.board.lost() > 0, mss < 1000, "{said}");
@@ -200,30 +201,30 @@ mod tests {
     fn silence_leads_to_a_size_that_every_path_takes() {
         for (is_v4, packet) in [(true, 1024 - 40), (false, 1280 - 60)] {
             let mut tcp = pools();
-            let mut tcb = with_probe(&mut tcp);
+            let (mut tcb, _) = with_probe(&mut tcp);
             tcb.is_v4 = is_v4;
             tcb.is_local = false;
             tcb.setup.negotiated.timestamps = Some(crate::record::TimestampUse::default());
             tcb.snd.mss = 1440;
-            tcb.path.rtt.timeouts = SILENT_TIMEOUTS;
+            tcb.sending.timeouts = SILENT_TIMEOUTS;
             timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, 1440, "a SYN says nothing of large segments");
             tcb.state = TcpState::Established;
-            tcb.path.rtt.timeouts = SILENT_TIMEOUTS - 1;
+            tcb.sending.timeouts = SILENT_TIMEOUTS - 1;
             timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, 1440);
-            tcb.path.rtt.timeouts += 1;
+            tcb.sending.timeouts += 1;
             timed_out(&mut tcb, &mut tcp.particulars, Instant::from_millis(1));
             assert_eq!(tcb.snd.mss, packet - 12, "timestamps take their part");
         }
     }
 
     /// A sender with so much to send that was told of a path of 900 bytes, all of it answered.
-    fn lowered_with(queued: u32) -> (Tcb, Tcp) {
+    fn lowered_with(queued: u32) -> (Tcb, PathState, Tcp) {
         use toe_abi::entry::MemRange;
         use toe_base::SessionId;
         let mut tcp = pools();
-        let mut tcb = with_probe(&mut tcp);
+        let (mut tcb, path) = with_probe(&mut tcp);
         lowered(&mut tcb, &mut tcp, 900, Instant::from_millis(1));
         tcb.sending.board.clear(&mut tcp.sent);
         tcb.snd.una = tcb.snd.nxt;
@@ -231,16 +232,16 @@ mod tests {
         tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
         let range = MemRange { offset: 0, len: queued };
         tcb.sending.queue.push(&mut tcp.extents, SessionId(0), range).expect("room");
-        (tcb, tcp)
+        (tcb, path, tcp)
     }
 
     /// RFC 1191 section 6.3, RFC 8201 section 4.
     #[test]
     fn a_larger_size_is_tried_ten_minutes_after_a_router_spoke() {
-        let (tcb, tcp) = lowered_with(20_000);
+        let (tcb, path, tcp) = lowered_with(20_000);
         for (secs, is_tried) in [(0, false), (299, false), (599, false), (601, true)] {
             let now = Instant::from_millis(secs * 1000 + 1);
-            assert_eq!(next_probe(&tcb, &tcp.particulars, now).is_some(), is_tried, "{secs} s");
+            assert_eq!(next_probe(&tcb, &path, &tcp.particulars, now).is_some(), is_tried, "{secs} s");
         }
     }
 
@@ -248,27 +249,27 @@ mod tests {
     #[test]
     fn a_probe_needs_others_behind_it() {
         let now = Instant::from_millis(700_000);
-        let next = |(tcb, tcp): (Tcb, Tcp)| next_probe(&tcb, &tcp.particulars, now);
+        let next = |(tcb, path, tcp): (Tcb, PathState, Tcp)| next_probe(&tcb, &path, &tcp.particulars, now);
         let size = u32::from(next(lowered_with(20_000)).expect("enough to send"));
         let enough = size + 3 * 900;
         assert_eq!(next(lowered_with(enough - 1)), None);
         assert!(next(lowered_with(enough)).is_some());
-        let (mut tcb, tcp) = lowered_with(20_000);
-        tcb.path.cc.cwnd = enough - 1;
-        assert_eq!(next((tcb, tcp)), None, "the window would hold them back");
+        let (tcb, mut path, tcp) = lowered_with(20_000);
+        path.cc.cwnd = enough - 1;
+        assert_eq!(next((tcb, path, tcp)), None, "the window would hold them back");
     }
 
     #[test]
     fn nothing_is_tried_while_something_is_missing() {
         let mut tcp = pools();
         let now = Instant::from_millis(10_000);
-        let mut tcb = with_probe(&mut tcp);
+        let (mut tcb, path) = with_probe(&mut tcp);
         tcp.particulars.one_mut(&mut tcb.setup.particulars).expect("a place").search.probe_size = 0;
         tcb.snd.wnd = toe_base::window::WindowSize::new(20_000);
         tcb.sending.board.mark_lost(&mut tcp.sent, |r| r.end == SeqNum::new(1000));
-        assert_eq!(next_probe(&tcb, &tcp.particulars, now), None);
+        assert_eq!(next_probe(&tcb, &path, &tcp.particulars, now), None);
         tcb.sending.board.unmark_lost(&mut tcp.sent);
         tcb.sending.board.sack(&mut tcp.sent, SeqNum::new(1000), SeqNum::new(2400), |_| {});
-        assert_eq!(next_probe(&tcb, &tcp.particulars, now), None);
+        assert_eq!(next_probe(&tcb, &path, &tcp.particulars, now), None);
     }
 }

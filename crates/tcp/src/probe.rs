@@ -2,7 +2,7 @@
 //! [`crate::output`] sends them in its order; timers say when one is due.
 
 use crate::outgoing::{Shape, data_segment, header, unit};
-use crate::record::{SendDue, Tcb};
+use crate::record::{PathState, SendDue, Tcb};
 use crate::segment::TxSegment;
 use crate::{Tcp, path_mtu, rack, record_ends};
 use toe_base::SeqNum;
@@ -53,8 +53,8 @@ pub(super) fn of_tail(tcb: &Tcb, shape: &Shape<'_>) -> Option<TxSegment> {
 }
 
 /// One segment larger than those that get through for sure, where what is sent next is no smaller.
-pub(super) fn of_mtu(tcb: &Tcb, tcp: &Tcp, shape: &Shape<'_>) -> Option<TxSegment> {
-    let size = path_mtu::next_probe(tcb, &tcp.particulars, shape.now)?;
+pub(super) fn of_mtu(tcb: &Tcb, path: &PathState, tcp: &Tcp, shape: &Shape<'_>) -> Option<TxSegment> {
+    let size = path_mtu::next_probe(tcb, path, &tcp.particulars, shape.now)?;
     if shape.record_from(tcb.snd.nxt) < u32::from(size) {
         return None;
     }

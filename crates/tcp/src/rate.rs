@@ -1,32 +1,32 @@
 //! How fast bytes arrive at the peer (draft-cheng-iccrg-delivery-rate-estimation), and pacing.
 //! [`stamp`] when a stretch goes out, [`Sample`] when it is delivered.
 
-use crate::record::{DeliveryRate, Pacing, Particulars, ParticularsPool, Tcb};
+use crate::record::{DeliveryRate, Pacing, Particulars, ParticularsPool, PathState, Tcb};
 use crate::scoreboard::{DeliveryStamp, Losses, SentRange};
 use toe_base::Instant;
 
 /// What to note of `len` bytes that go out now.
-pub fn stamp(tcb: &mut Tcb, now: Instant, len: u32) -> DeliveryStamp {
-    if tcb.pipe() == 0 {
+pub fn stamp(tcb: &mut Tcb, path: &mut PathState, now: Instant, len: u32) -> DeliveryStamp {
+    if tcb.pipe(path) == 0 {
         // Nothing is out: a new flight begins, and the time before it says nothing.
-        tcb.path.rate.first_sent_at = now;
-        tcb.path.rate.delivered_at = now;
+        path.rate.first_sent_at = now;
+        path.rate.delivered_at = now;
     }
     DeliveryStamp {
-        delivered: tcb.path.rate.delivered,
-        delivered_at: tcb.path.rate.delivered_at,
-        first_sent_at: tcb.path.rate.first_sent_at,
-        in_flight: tcb.pipe().saturating_add(len),
+        delivered: path.rate.delivered,
+        delivered_at: path.rate.delivered_at,
+        first_sent_at: path.rate.first_sent_at,
+        in_flight: tcb.pipe(path).saturating_add(len),
         lost: tcb.sending.board.lost_ever(),
-        app_limited: is_app_limited(&tcb.path.rate),
+        app_limited: is_app_limited(&path.rate),
     }
 }
 
 /// The program has nothing more to send while the window would allow it (section 3.3).
-pub fn note_app_limited(tcb: &mut Tcb) {
-    let until = (tcb.path.rate.delivered + u64::from(tcb.pipe())).max(1);
-    tcb.path.rate.app_limited = true;
-    tcb.path.rate.app_limited_until = until as u32;
+pub fn note_app_limited(tcb: &mut Tcb, path: &mut PathState) {
+    let until = (path.rate.delivered + u64::from(tcb.pipe(path))).max(1);
+    path.rate.app_limited = true;
+    path.rate.app_limited_until = until as u32;
 }
 
 /// Whether what is sent now is limited by the program. That lasts until something is delivered that was sent later.
@@ -133,12 +133,11 @@ pub fn paced_room(pacing: &Pacing, now: Instant, mss: u32) -> u32 {
 
 /// `len` bytes went out: when the next may. A sender that pacing held back and that is called late makes up for half a round trip: on a busy
 /// machine that may be tens of ms, and whoever loses them each time takes his own lateness for the path's bandwidth.
-pub fn note_paced(tcb: &Tcb, pool: &mut ParticularsPool, now: Instant, len: u32) {
+pub fn note_paced(tcb: &Tcb, path: &PathState, pool: &mut ParticularsPool, now: Instant, len: u32) {
     let Some(Particulars { pacing, deadlines, .. }) = pool.taken_mut(&tcb.setup.particulars) else { return };
     let Some(us) = (u64::from(len) * 1_000_000).checked_div(pacing.rate) else { return };
     pacing.is_late |= deadlines.pace <= now;
-    let late_us =
-        if pacing.is_late { LATE_MIN_US.max(u64::from(tcb.path.rtt.srtt_us) / 2) } else { LATE_MIN_US };
+    let late_us = if pacing.is_late { LATE_MIN_US.max(u64::from(path.rtt.srtt_us) / 2) } else { LATE_MIN_US };
     let earliest = Instant::from_micros(now.as_micros().saturating_sub(late_us));
     pacing.next_send_at = pacing.next_send_at.max(earliest).after_us(us);
     pacing.is_late &= pacing.next_send_at < now;
@@ -151,20 +150,21 @@ mod tests {
     const MSS: u32 = 1_000;
 
     /// A sender of a million bytes a second, over 40 ms, whose next segment is due at 100 ms.
-    fn paced() -> (Tcb, ParticularsPool) {
-        let (mut tcb, mut pool) = (Tcb::vacant(), ParticularsPool::of_smallest(1));
-        tcb.path.rtt.srtt_us = 40_000;
+    fn paced() -> (Tcb, PathState, ParticularsPool) {
+        let (mut tcb, mut path, mut pool) =
+            (Tcb::vacant(), PathState::default(), ParticularsPool::of_smallest(1));
+        path.rtt.srtt_us = 40_000;
         let next_send_at = Instant::from_millis(100);
         let pacing = Pacing { rate: 1_000_000, next_send_at, ..Pacing::default() };
         pool.one_mut(&mut tcb.setup.particulars).expect("a place").pacing = pacing;
-        (tcb, pool)
+        (tcb, path, pool)
     }
 
     /// Segments that go out at once at that time.
-    fn at_once(tcb: &Tcb, pool: &mut ParticularsPool, now: Instant) -> u32 {
+    fn at_once(tcb: &Tcb, path: &PathState, pool: &mut ParticularsPool, now: Instant) -> u32 {
         let mut segments = 0;
         while paced_room(&pool.one(&tcb.setup.particulars).pacing, now, MSS) > 0 {
-            note_paced(tcb, pool, now, MSS);
+            note_paced(tcb, path, pool, now, MSS);
             segments += 1;
         }
         segments
@@ -175,13 +175,17 @@ mod tests {
         for (late_ms, is_held_back, segments) in
             [(0, true, 1), (10, true, 11), (70, true, 21), (70, false, 3)]
         {
-            let (tcb, mut pool) = paced();
+            let (tcb, path, mut pool) = paced();
             if is_held_back {
                 let particulars = pool.taken_mut(&tcb.setup.particulars).expect("paced");
                 particulars.deadlines.pace = Instant::from_millis(100);
             }
             let now = Instant::from_millis(100 + late_ms);
-            assert_eq!(at_once(&tcb, &mut pool, now), segments, "{late_ms} ms, held back: {is_held_back}");
+            assert_eq!(
+                at_once(&tcb, &path, &mut pool, now),
+                segments,
+                "{late_ms} ms, held back: {is_held_back}"
+            );
             let pacing = pool.one(&tcb.setup.particulars).pacing;
             assert!(!pacing.is_late && pacing.next_send_at > now);
         }

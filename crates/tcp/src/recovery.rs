@@ -17,67 +17,67 @@ use crate::congestion::window::Growth;
 use crate::congestion::{self, marks};
 use crate::counter::Counter;
 use crate::rack::Loss;
-use crate::record::{Frto, Phase, Prr, Repair, RepairPool, SendDue, TailProbe, Tcb, Undo};
+use crate::record::{Frto, PathState, Phase, Prr, Repair, RepairPool, SendDue, TailProbe, Tcb, Undo};
 use crate::rtt::RTO_AFTER_LOST_SYN_US;
 use crate::scoreboard::Fate;
 use crate::{Tcp, path_mtu, rack};
 use toe_base::Instant;
 
 /// An ACK arrived.
-pub fn on_ack(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
+pub fn on_ack(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
     if tcb.is_local {
         return;
     }
     if event.duplicated > 0 {
         rack::widen(tcb, &mut tcp.particulars);
-        if let Some(undo) = undo_of(tcb, &mut tcp.repairs) {
+        if let Some(undo) = undo_of(path, &mut tcp.repairs) {
             undo.unexplained = undo.unexplained.saturating_sub(event.duplicated);
         }
     }
     if !tcb.has_sack() {
-        count_duplicates(tcb, event);
+        count_duplicates(tcb, path, event);
     }
     let is_empty_dup = event.is_duplicate && event.acked == 0;
-    if rack::probe_answered(tcb, tcb.snd.una, event.duplicated > 0, is_empty_dup) {
+    if rack::probe_answered(path, tcb.snd.una, event.duplicated > 0, is_empty_dup) {
         // What was lost at the tail is repaired already: once down with the window is all (RFC 8985 section 7.4.2).
-        reduce(tcb, tcp, Phase::Reduced, event);
+        reduce(tcb, path, tcp, Phase::Reduced, event);
     }
     path_mtu::acknowledged(tcb, &mut tcp.particulars, now);
-    marks::on_ack(tcb, &mut tcp.models, event.acked, event.ece);
-    let was = tcb.path.cc.phase;
-    let mistaken = is_mistaken(tcb, &mut tcp.repairs, event);
-    match tcb.path.cc.phase {
-        Phase::Open | Phase::Reduced => open(tcb, tcp, now, event),
-        Phase::Recovery => recovery(tcb, tcp, now, event, mistaken),
-        Phase::Loss => loss(tcb, tcp, now, event, mistaken),
+    marks::on_ack(tcb, path, &mut tcp.models, event.acked, event.ece);
+    let was = path.cc.phase;
+    let mistaken = is_mistaken(path, &mut tcp.repairs, event);
+    match path.cc.phase {
+        Phase::Open | Phase::Reduced => open(tcb, path, tcp, now, event),
+        Phase::Recovery => recovery(tcb, path, tcp, now, event, mistaken),
+        Phase::Loss => loss(tcb, path, tcp, now, event, mistaken),
     }
-    if was == Phase::Loss && tcb.path.cc.phase == Phase::Open {
-        tcb.path.cc.recovered(&tcp.models);
+    if was == Phase::Loss && path.cc.phase == Phase::Open {
+        path.cc.recovered(&tcp.models);
     }
     // The ACK that ends recovery sets the window; it does not grow it as well.
-    let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && tcb.path.cc.phase == Phase::Open;
+    let is_over = matches!(was, Phase::Recovery | Phase::Reduced) && path.cc.phase == Phase::Open;
     if !is_over {
-        resize_window(tcb, tcp, now, event);
+        resize_window(tcb, path, tcp, now, event);
     }
-    congestion::note_usage(tcb, &mut tcp.particulars, now);
+    congestion::note_usage(tcb, path, &mut tcp.particulars, now);
 }
 
 /// What is put back if nothing was lost.
-fn undo_of<'a>(tcb: &Tcb, repairs: &'a mut RepairPool) -> Option<&'a mut Undo> {
-    repairs.taken_mut(&tcb.path.cc.repair)?.undo.as_mut()
+fn undo_of<'a>(path: &PathState, repairs: &'a mut RepairPool) -> Option<&'a mut Undo> {
+    repairs.taken_mut(&path.cc.repair)?.undo.as_mut()
 }
 
 /// What is put back is what there is now.
-fn note_for_undo(tcb: &mut Tcb, repairs: &mut RepairPool) {
-    let undo = Undo { cwnd: tcb.path.cc.cwnd, ssthresh: tcb.path.cc.ssthresh, ..Undo::default() };
-    if let Some(repair) = repairs.one_mut(&mut tcb.path.cc.repair) {
+fn note_for_undo(path: &mut PathState, repairs: &mut RepairPool) {
+    let undo = Undo { cwnd: path.cc.cwnd, ssthresh: path.cc.ssthresh, ..Undo::default() };
+    if let Some(repair) = repairs.one_mut(&mut path.cc.repair) {
         repair.undo = Some(undo);
     }
 }
 
 /// Bytes went out again.
-pub fn resent(tcb: &mut Tcb, repairs: &mut RepairPool, len: u32, timestamp: Option<u32>) {
-    if let Some(undo) = undo_of(tcb, repairs) {
+pub fn resent(path: &PathState, repairs: &mut RepairPool, len: u32, timestamp: Option<u32>) {
+    if let Some(undo) = undo_of(path, repairs) {
         undo.unexplained = undo.unexplained.saturating_add(len);
         undo.any_resent = true;
         undo.first_resent = undo.first_resent.or(timestamp);
@@ -85,33 +85,32 @@ pub fn resent(tcb: &mut Tcb, repairs: &mut RepairPool, len: u32, timestamp: Opti
 }
 
 /// Duplicate ACKs stand for segments that left the network; a new ACK takes back those that it explains.
-fn count_duplicates(tcb: &mut Tcb, event: &AckEvent) {
+fn count_duplicates(tcb: &mut Tcb, path: &mut PathState, event: &AckEvent) {
     let mss = u32::from(tcb.snd.mss).max(1);
     if event.acked > 0 {
         // One of the acknowledged segments filled the hole, the others had been counted.
         let explained = event.acked.div_ceil(mss).saturating_sub(1);
-        tcb.path.cc.dup_acks =
-            if tcb.path.cc.phase == Phase::Recovery && tcb.snd.una.before(tcb.path.cc.recover) {
-                tcb.path.cc.dup_acks.saturating_sub(explained)
-            } else {
-                0
-            };
+        path.cc.dup_acks = if path.cc.phase == Phase::Recovery && tcb.snd.una.before(path.cc.recover) {
+            path.cc.dup_acks.saturating_sub(explained)
+        } else {
+            0
+        };
     } else if event.is_duplicate {
         // Those that begin no recovery let two segments go and no more (RFC 3042 section 2).
-        let is_open = matches!(tcb.path.cc.phase, Phase::Open | Phase::Reduced);
-        let most = if is_open && !may_begin(tcb) { rack::DUP_THRESHOLD - 1 } else { u32::MAX };
-        tcb.path.cc.dup_acks = (tcb.path.cc.dup_acks + 1).min(tcb.outstanding() / mss).min(most);
+        let is_open = matches!(path.cc.phase, Phase::Open | Phase::Reduced);
+        let most = if is_open && !may_begin(tcb, path) { rack::DUP_THRESHOLD - 1 } else { u32::MAX };
+        path.cc.dup_acks = (path.cc.dup_acks + 1).min(tcb.outstanding() / mss).min(most);
     }
 }
 
 /// RFC 6582 section 3.2 step 2: duplicates of what an earlier recovery or time-out sent again begin no recovery.
-fn may_begin(tcb: &Tcb) -> bool {
-    tcb.snd.una.after(tcb.path.cc.recover) || tcb.path.cc.recover == tcb.snd.iss
+fn may_begin(tcb: &Tcb, path: &PathState) -> bool {
+    tcb.snd.una.after(path.cc.recover) || path.cc.recover == tcb.handshake.iss
 }
 
 /// Whether what was sent again had arrived the first time.
-fn is_mistaken(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) -> bool {
-    let Some(undo) = undo_of(tcb, repairs) else { return false };
+fn is_mistaken(path: &PathState, repairs: &mut RepairPool, event: &AckEvent) -> bool {
+    let Some(undo) = undo_of(path, repairs) else { return false };
     let all_twice = event.duplicated > 0 && undo.any_resent && undo.unexplained == 0;
     let echoes_first = event.acked > 0
         && matches!((event.echo, undo.first_resent),
@@ -119,101 +118,108 @@ fn is_mistaken(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) -> boo
     all_twice || echoes_first
 }
 
-fn open(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
-    if is_lost(tcb, tcp, now) && !path_mtu::is_probe_alone_lost(tcb, tcp, now) {
+fn open(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
+    if is_lost(tcb, path, tcp, now) && !path_mtu::is_probe_alone_lost(tcb, tcp, now) {
         tcp.counters.add(Counter::FastRetransmits);
-        enter_recovery(tcb, tcp, event);
+        enter_recovery(tcb, path, tcp, event);
         return;
     }
-    if tcb.path.cc.phase == Phase::Reduced {
-        if tcb.snd.una.at_or_after(tcb.path.cc.recover) {
-            tcb.path.cc.cwnd = tcb.path.cc.cwnd.min(tcb.path.cc.ssthresh);
-            tcb.path.cc.phase = Phase::Open;
-            tcp.repairs.vacate(&mut tcb.path.cc.repair);
+    if path.cc.phase == Phase::Reduced {
+        if tcb.snd.una.at_or_after(path.cc.recover) {
+            path.cc.cwnd = path.cc.cwnd.min(path.cc.ssthresh);
+            path.cc.phase = Phase::Open;
+            tcp.repairs.vacate(&mut path.cc.repair);
         }
-    } else if is_mistaken(tcb, &mut tcp.repairs, event) {
+    } else if is_mistaken(path, &mut tcp.repairs, event) {
         // Recovery is over, and only now do D-SACKs explain the last of what was sent again.
-        undo(tcb, tcp);
+        undo(tcb, path, tcp);
     }
     // Once a window: what the last reduction covered does not count again (RFC 3168 section 6.1.2).
-    let is_event = tcb.snd.una.after(tcb.path.cc.recover);
-    if event.ece && tcb.path.ecn.on && tcb.path.cc.phase == Phase::Open && is_event {
-        reduce(tcb, tcp, Phase::Reduced, event);
-        tcb.path.ecn.tell_reduced = true;
+    let is_event = tcb.snd.una.after(path.cc.recover);
+    if event.ece && tcb.setup.ecn.on && path.cc.phase == Phase::Open && is_event {
+        reduce(tcb, path, tcp, Phase::Reduced, event);
+        tcb.setup.ecn.tell_reduced = true;
         tcp.counters.add(Counter::EcnReductions);
     }
 }
 
 /// Whether something is found lost outside of recovery.
-fn is_lost(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> bool {
+fn is_lost(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) -> bool {
     if tcb.has_sack() {
-        return rack::detect_loss(tcb, tcp, now, false) != Loss::None;
+        return rack::detect_loss(tcb, path, tcp, now, false) != Loss::None;
     }
-    if tcb.path.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(tcb) {
+    if path.cc.dup_acks >= rack::DUP_THRESHOLD && may_begin(tcb, path) {
         return tcb.sending.board.mark_head_lost(&mut tcp.sent, u32::from(tcb.snd.mss));
     }
     false
 }
 
-fn enter_recovery(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
-    note_for_undo(tcb, &mut tcp.repairs);
-    tcb.path.cc.recovery_begins(&mut tcp.models);
-    if tcb.path.cc.phase == Phase::Reduced {
+fn enter_recovery(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, event: &AckEvent) {
+    note_for_undo(path, &mut tcp.repairs);
+    path.cc.recovery_begins(&mut tcp.models);
+    if path.cc.phase == Phase::Reduced {
         // The window is on its way down already for this round trip.
-        tcb.path.cc.phase = Phase::Recovery;
-        tcb.path.cc.recover = tcb.snd.nxt;
+        path.cc.phase = Phase::Recovery;
+        path.cc.recover = tcb.snd.nxt;
     } else {
-        reduce(tcb, tcp, Phase::Recovery, event);
+        reduce(tcb, path, tcp, Phase::Recovery, event);
     }
-    forget_tail_probe(tcb);
+    forget_tail_probe(tcb, path);
 }
 
 /// What a probe would find out is known.
-fn forget_tail_probe(tcb: &mut Tcb) {
-    tcb.path.rack.tlp = TailProbe::None;
+fn forget_tail_probe(tcb: &mut Tcb, path: &mut PathState) {
+    path.rack.tlp = TailProbe::None;
     tcb.sending.due.remove(SendDue::TAIL_PROBE);
-    tcb.timers.tail_probe = Instant::FAR_FUTURE;
+    path.rack.timers.tail_probe = Instant::FAR_FUTURE;
 }
 
 /// Starts to reduce the window.
-fn reduce(tcb: &mut Tcb, tcp: &mut Tcp, phase: Phase, event: &AckEvent) {
+fn reduce(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, phase: Phase, event: &AckEvent) {
     // More than the window lies between una and nxt where holes stay open for long.
-    let flight = event.outstanding_before.min(tcb.path.cc.cwnd);
+    let flight = event.outstanding_before.min(path.cc.cwnd);
     let mss = u32::from(tcb.snd.mss);
-    let by_mark = phase == Phase::Reduced && tcb.path.ecn.on;
-    tcb.path.cc.ssthresh = tcb.path.cc.reduced(&mut tcp.models, flight, mss, by_mark);
-    if let Some(repair) = tcp.repairs.one_mut(&mut tcb.path.cc.repair) {
+    let by_mark = phase == Phase::Reduced && tcb.setup.ecn.on;
+    path.cc.ssthresh = path.cc.reduced(&mut tcp.models, flight, mss, by_mark);
+    if let Some(repair) = tcp.repairs.one_mut(&mut path.cc.repair) {
         repair.lost_before = tcb.sending.board.lost_ever();
         repair.prr = Prr { recover_fs: event.pipe_before.max(mss), delivered: 0, out: 0 };
         repair.undo = repair.undo.filter(|_| phase != Phase::Reduced);
     }
-    tcb.path.cc.recover = tcb.snd.nxt;
-    tcb.path.cc.phase = phase;
+    path.cc.recover = tcb.snd.nxt;
+    path.cc.phase = phase;
 }
 
 /// What went out again after the last reduction is lost too: a second sign of congestion (RFC 5681 section 4.3).
-fn reduce_again(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent) {
-    if tcb.path.cc.phase == Phase::Recovery && !tcb.path.cc.follows_model() {
-        tcb.path.cc.cwnd = tcb.path.cc.ssthresh;
-        reduce(tcb, tcp, Phase::Recovery, event);
+fn reduce_again(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, event: &AckEvent) {
+    if path.cc.phase == Phase::Recovery && !path.cc.follows_model() {
+        path.cc.cwnd = path.cc.ssthresh;
+        reduce(tcb, path, tcp, Phase::Recovery, event);
     }
 }
 
-fn recovery(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: bool) {
+fn recovery(
+    tcb: &mut Tcb,
+    path: &mut PathState,
+    tcp: &mut Tcp,
+    now: Instant,
+    event: &AckEvent,
+    mistaken: bool,
+) {
     if mistaken {
-        undo(tcb, tcp);
+        undo(tcb, path, tcp);
         return;
     }
-    if tcb.snd.una.at_or_after(tcb.path.cc.recover) {
-        tcb.path.cc.recovered(&tcp.models);
-        tcb.path.cc.phase = Phase::Open;
-        tcb.path.cc.dup_acks = 0;
+    if tcb.snd.una.at_or_after(path.cc.recover) {
+        path.cc.recovered(&tcp.models);
+        path.cc.phase = Phase::Open;
+        path.cc.dup_acks = 0;
         rack::recovery_ended(tcb, &mut tcp.particulars);
         return;
     }
     if tcb.has_sack() {
-        if rack::detect_loss(tcb, tcp, now, true) == Loss::OfRetransmission {
-            reduce_again(tcb, tcp, event);
+        if rack::detect_loss(tcb, path, tcp, now, true) == Loss::OfRetransmission {
+            reduce_again(tcb, path, tcp, event);
         }
     } else if event.acked > 0 {
         // A partial ACK: the next segment is missing too (RFC 6582 section 3.2 step 3).
@@ -222,22 +228,22 @@ fn recovery(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistak
 }
 
 /// After a time-out; the SACK-enhanced F-RTO of RFC 5682 section 3, which does for a peer without SACK as well (section 2).
-fn loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: bool) {
+fn loss(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: bool) {
     // Step 3 (b): what was not sent again has arrived, in order or not.
-    let spurious = tcb.path.cc.frto == Frto::SentNew && event.originals;
+    let spurious = path.cc.frto == Frto::SentNew && event.originals;
     if mistaken || spurious {
         tcp.counters.add(Counter::SpuriousTimeouts);
-        undo(tcb, tcp);
+        undo(tcb, path, tcp);
         return;
     }
-    let recovered = tcb.snd.una.at_or_after(tcb.path.cc.recover);
-    match tcb.path.cc.frto {
+    let recovered = tcb.snd.una.at_or_after(path.cc.recover);
+    match path.cc.frto {
         Frto::Off => {}
         // Step 2: the first ACK after the time-out.
         Frto::Resent if event.acked > 0 && !recovered && may_send_new(tcb) => {
-            tcb.path.cc.frto = Frto::SentNew;
-            tcb.path.cc.recover = tcb.snd.nxt;
-            tcb.path.cc.cwnd = tcb.pipe() + 2 * u32::from(tcb.snd.mss);
+            path.cc.frto = Frto::SentNew;
+            path.cc.recover = tcb.snd.nxt;
+            path.cc.cwnd = tcb.pipe(path) + 2 * u32::from(tcb.snd.mss);
             return;
         }
         // A D-SACK of what was sent again says nothing of the others yet.
@@ -245,17 +251,17 @@ fn loss(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent, mistaken: 
         // The head's retransmission is still on its way: SACKs of what was behind it decide nothing yet (section 3.1).
         Frto::Resent if event.acked == 0 && tcb.has_sack() => {}
         // Step 3 (a), or nothing new to send: the loss was real.
-        Frto::Resent | Frto::SentNew => tcb.path.cc.frto = Frto::Off,
+        Frto::Resent | Frto::SentNew => path.cc.frto = Frto::Off,
     }
     if recovered {
-        tcb.path.cc.phase = Phase::Open;
-        tcb.path.cc.frto = Frto::Off;
-        tcb.path.cc.dup_acks = 0;
+        path.cc.phase = Phase::Open;
+        path.cc.frto = Frto::Off;
+        path.cc.dup_acks = 0;
         rack::recovery_ended(tcb, &mut tcp.particulars);
         return;
     }
     if tcb.has_sack() {
-        rack::detect_loss(tcb, tcp, now, true);
+        rack::detect_loss(tcb, path, tcp, now, true);
     }
 }
 
@@ -265,11 +271,11 @@ fn may_send_new(tcb: &Tcb) -> bool {
 }
 
 /// The retransmission timer ran out (RFC 5681 section 3.1, RFC 6298 section 5, RFC 8985 section 6.3).
-pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
+pub fn on_timeout(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) {
     let mss = u32::from(tcb.snd.mss);
     if !tcb.state.is_synchronized() {
         tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
-        handshake_lost(tcb);
+        handshake_lost(tcb, path);
         return;
     }
     if tcb.sending.board.first(&tcp.sent).is_some_and(|r| r.fate == Fate::Sacked) {
@@ -281,88 +287,87 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
         tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
         return;
     }
-    let anew = tcb.path.cc.phase != Phase::Loss || tcb.snd.una.at_or_after(tcb.path.cc.recover);
-    if anew || tcb.path.rtt.timeouts == 0 {
-        note_for_undo(tcb, &mut tcp.repairs);
-        tcb.path.cc.ssthresh =
-            tcb.path.cc.reduced(&mut tcp.models, tcb.outstanding().min(tcb.path.cc.cwnd), mss, false);
-        tcb.path.cc.timed_out(&mut tcp.models);
+    let anew = path.cc.phase != Phase::Loss || tcb.snd.una.at_or_after(path.cc.recover);
+    if anew || tcb.sending.timeouts == 0 {
+        note_for_undo(path, &mut tcp.repairs);
+        path.cc.ssthresh = path.cc.reduced(&mut tcp.models, tcb.outstanding().min(path.cc.cwnd), mss, false);
+        path.cc.timed_out(&mut tcp.models);
     }
-    tcb.path.cc.recovery_begins(&mut tcp.models);
-    rack::mark_lost_on_timeout(tcb, tcp, now);
-    tcb.path.cc.frto = if anew { Frto::Resent } else { Frto::Off };
-    tcb.path.cc.phase = Phase::Loss;
-    tcb.path.cc.recover = tcb.snd.nxt;
-    tcb.path.cc.dup_acks = 0;
-    tcb.path.cc.cwnd = tcb.pipe() + mss;
-    forget_tail_probe(tcb);
+    path.cc.recovery_begins(&mut tcp.models);
+    rack::mark_lost_on_timeout(tcb, path, tcp, now);
+    path.cc.frto = if anew { Frto::Resent } else { Frto::Off };
+    path.cc.phase = Phase::Loss;
+    path.cc.recover = tcb.snd.nxt;
+    path.cc.dup_acks = 0;
+    path.cc.cwnd = tcb.pipe(path) + mss;
+    forget_tail_probe(tcb, path);
 }
 
 /// A SYN, or the answer to one, went out more than once: data starts with one segment (RFC 5681 section 3.1) and a patient
 /// time-out (RFC 6298 section 5.7), until a round trip is measured. Of congestion it says nothing.
-pub fn handshake_lost(tcb: &mut Tcb) {
-    tcb.path.cc.cwnd = u32::from(tcb.snd.mss);
-    if tcb.path.rtt.srtt_us == 0 && tcb.state.is_synchronized() {
-        tcb.path.rtt.rto_us = RTO_AFTER_LOST_SYN_US;
+pub fn handshake_lost(tcb: &mut Tcb, path: &mut PathState) {
+    path.cc.cwnd = u32::from(tcb.snd.mss);
+    if path.rtt.srtt_us == 0 && tcb.state.is_synchronized() {
+        path.rtt.rto_us = RTO_AFTER_LOST_SYN_US;
     }
 }
 
 /// The reordering timer ran out (RFC 8985 section 6.3): what was waited for is lost.
-pub fn on_reorder_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
-    let before = tcb.pipe();
-    let in_recovery = matches!(tcb.path.cc.phase, Phase::Recovery | Phase::Loss);
-    let lost = rack::detect_loss(tcb, tcp, now, in_recovery);
+pub fn on_reorder_timeout(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) {
+    let before = tcb.pipe(path);
+    let in_recovery = matches!(path.cc.phase, Phase::Recovery | Phase::Loss);
+    let lost = rack::detect_loss(tcb, path, tcp, now, in_recovery);
     let outstanding_before = tcb.outstanding();
     let event = AckEvent { pipe_before: before, outstanding_before, ..AckEvent::default() };
     if in_recovery {
         if lost == Loss::OfRetransmission {
-            reduce_again(tcb, tcp, &event);
-            resize_window(tcb, tcp, now, &event);
+            reduce_again(tcb, path, tcp, &event);
+            resize_window(tcb, path, tcp, now, &event);
         }
     } else if lost != Loss::None && !path_mtu::is_probe_alone_lost(tcb, tcp, now) {
         tcp.counters.add(Counter::FastRetransmits);
-        enter_recovery(tcb, tcp, &event);
-        resize_window(tcb, tcp, now, &event);
+        enter_recovery(tcb, path, tcp, &event);
+        resize_window(tcb, path, tcp, now, &event);
     }
 }
 
 /// Nothing was lost: the window is what it was.
-fn undo(tcb: &mut Tcb, tcp: &mut Tcp) {
-    let Some(undo) = undo_of(tcb, &mut tcp.repairs).copied() else { return };
-    tcp.repairs.vacate(&mut tcb.path.cc.repair);
+fn undo(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp) {
+    let Some(undo) = undo_of(path, &mut tcp.repairs).copied() else { return };
+    tcp.repairs.vacate(&mut path.cc.repair);
     tcp.counters.add(Counter::Undos);
-    tcb.path.cc.cwnd = tcb.path.cc.cwnd.max(undo.cwnd);
-    tcb.path.cc.ssthresh = tcb.path.cc.ssthresh.max(undo.ssthresh);
-    congestion::restore(tcb, &mut tcp.models);
-    tcb.path.cc.phase = Phase::Open;
-    tcb.path.cc.frto = Frto::Off;
-    tcb.path.cc.dup_acks = 0;
-    tcb.path.rtt.backoff = 0;
+    path.cc.cwnd = path.cc.cwnd.max(undo.cwnd);
+    path.cc.ssthresh = path.cc.ssthresh.max(undo.ssthresh);
+    congestion::restore(tcb, path, &mut tcp.models);
+    path.cc.phase = Phase::Open;
+    path.cc.frto = Frto::Off;
+    path.cc.dup_acks = 0;
+    tcb.sending.backoff = 0;
     tcb.sending.board.unmark_lost(&mut tcp.sent);
 }
 
-fn resize_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
-    if congestion::follow_model(tcb, tcp, now, event) {
+fn resize_window(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
+    if congestion::follow_model(tcb, path, tcp, now, event) {
         return;
     }
-    match tcb.path.cc.phase {
-        Phase::Recovery | Phase::Reduced => prr(tcb, &mut tcp.repairs, event),
-        Phase::Loss if tcb.path.cc.frto != Frto::Off => {}
+    match path.cc.phase {
+        Phase::Recovery | Phase::Reduced => prr(tcb, path, &mut tcp.repairs, event),
+        Phase::Loss if path.cc.frto != Frto::Off => {}
         Phase::Open | Phase::Loss => {
-            if event.acked > 0 && (tcb.path.cc.phase == Phase::Loss || congestion::is_limiting(tcb)) {
+            if event.acked > 0 && (path.cc.phase == Phase::Loss || congestion::is_limiting(tcb, path)) {
                 let mss = u32::from(tcb.snd.mss);
                 // After a time-out one ACK may cover what had arrived long before (RFC 3465 section 2.3).
-                let most = if tcb.path.cc.phase == Phase::Loss { mss } else { u32::MAX };
+                let most = if path.cc.phase == Phase::Loss { mss } else { u32::MAX };
                 let growth = Growth {
                     now,
                     acked: event.acked.min(most),
                     mss,
-                    srtt_us: tcb.path.rtt.srtt_us,
+                    srtt_us: path.rtt.srtt_us,
                     rtt_us: event.rtt_us,
                     una: tcb.snd.una,
                     nxt: tcb.snd.nxt,
                 };
-                tcb.path.cc.grow(&mut tcp.models, &growth);
+                path.cc.grow(&mut tcp.models, &growth);
             }
         }
     }
@@ -370,26 +375,26 @@ fn resize_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) {
 
 /// RFC 9937 section 6.2, with the bound that depends on whether recovery makes progress (PRR-SSRB where it does, PRR-CRB
 /// where it does not).
-fn prr(tcb: &mut Tcb, repairs: &mut RepairPool, event: &AckEvent) {
+fn prr(tcb: &mut Tcb, path: &mut PathState, repairs: &mut RepairPool, event: &AckEvent) {
     let mss = u32::from(tcb.snd.mss);
-    let pipe = tcb.pipe();
+    let pipe = tcb.pipe(path);
     if event.delivered == 0 && pipe == event.pipe_before {
         // It says nothing of what left the network, and what an ACK before it in the same batch allows has not gone yet.
         return;
     }
-    let Some(Repair { prr, .. }) = repairs.one_mut(&mut tcb.path.cc.repair) else { return };
+    let Some(Repair { prr, .. }) = repairs.one_mut(&mut path.cc.repair) else { return };
     prr.delivered = prr.delivered.saturating_add(event.delivered);
-    let may_send = if pipe > tcb.path.cc.ssthresh {
-        let share = u64::from(prr.delivered) * u64::from(tcb.path.cc.ssthresh);
+    let may_send = if pipe > path.cc.ssthresh {
+        let share = u64::from(prr.delivered) * u64::from(path.cc.ssthresh);
         (share.div_ceil(u64::from(prr.recover_fs)) as u32).saturating_sub(prr.out)
     } else {
         // What this ACK delivers may be replaced, though the forced first retransmission went out before anything arrived.
         let limit = prr.delivered.saturating_sub(prr.out).max(event.delivered);
         let is_safe = event.acked > 0 && tcb.sending.board.lost_ever() == event.lost_before;
-        (tcb.path.cc.ssthresh - pipe).min(if is_safe { limit + mss } else { limit })
+        (path.cc.ssthresh - pipe).min(if is_safe { limit + mss } else { limit })
     };
     // The first retransmission goes at once.
-    let least = if prr.out == 0 && tcb.path.cc.phase == Phase::Recovery { mss } else { 0 };
+    let least = if prr.out == 0 && path.cc.phase == Phase::Recovery { mss } else { 0 };
     // A segment may go when nothing is in the network, whatever went out before (`outgoing::path_left`): the window says so.
-    tcb.path.cc.cwnd = (pipe + may_send.max(least)).max(mss);
+    path.cc.cwnd = (pipe + may_send.max(least)).max(mss);
 }

@@ -1,7 +1,7 @@
 //! Round-trip time and the retransmission time-out (RFC 6298).
 
 use crate::ack_event::{AckEvent, RttSample};
-use crate::record::{RoundTrip, Tcb};
+use crate::record::{PathState, RoundTrip, Tcb};
 use toe_base::Instant;
 
 /// RFC 6298 section 2.1.
@@ -25,25 +25,35 @@ impl RoundTrip {
         RoundTrip { rto_us: RTO_INITIAL_US, ..RoundTrip::default() }
     }
 
-    /// The time-out with its doublings.
-    pub fn timeout_us(&self) -> u64 {
-        (u64::from(self.rto_us) << self.backoff.min(16)).min(u64::from(RTO_MAX_US))
+    /// The time-out, doubled so many times.
+    pub fn timeout_us(&self, backoff: u8) -> u64 {
+        (u64::from(self.rto_us) << backoff.min(16)).min(u64::from(RTO_MAX_US))
     }
 
     /// An ACK arrived: `sample` of what was sent once, or else the timestamp's echo (RFC 7323 section 4.1), in
-    /// milliseconds and so coarser, but it tells the transmissions of one segment apart.
-    pub fn acknowledged(&mut self, sample: &RttSample, event: &AckEvent, timestamp: u32, now: Instant) {
+    /// milliseconds and so coarser, but it tells the transmissions of one segment apart. Returns whether it tells of a round trip: then the
+    /// time-out is not doubled any more.
+    pub fn acknowledged(
+        &mut self,
+        sample: &RttSample,
+        event: &AckEvent,
+        timestamp: u32,
+        now: Instant,
+    ) -> bool {
         if let Some(latest_us) = sample.latest {
             self.note_least(latest_us, now);
         }
         if let Some(first_us) = sample.first {
             self.sample(first_us.min(RTO_MAX_US));
+            return true;
         } else if let Some(echo) = event.echo.filter(|echo| event.acked > 0 && *echo != 0) {
             let ms = timestamp.wrapping_sub(echo);
             if (ms as i32) >= 0 && ms < RTO_MAX_US / 1000 {
                 self.sample(ms * 1000);
+                return true;
             }
         }
+        false
     }
 
     fn note_least(&mut self, us: u32, now: Instant) {
@@ -67,7 +77,6 @@ impl RoundTrip {
         }
         let rto = self.srtt_us.saturating_add(RTO_MARGIN_MIN_US.max(4 * self.rttvar_us));
         self.rto_us = rto.min(RTO_MAX_US);
-        self.backoff = 0;
     }
 }
 
@@ -76,11 +85,11 @@ impl RoundTrip {
 const RETRANSMIT_LOCAL_US: core::ops::RangeInclusive<u64> = 10_000..=200_000;
 
 /// When to send again what is not acknowledged.
-pub fn retransmit_us(tcb: &Tcb) -> u64 {
+pub fn retransmit_us(tcb: &Tcb, path: &PathState) -> u64 {
     if tcb.is_local {
-        (RETRANSMIT_LOCAL_US.start() << tcb.path.rtt.backoff.min(16)).min(*RETRANSMIT_LOCAL_US.end())
+        (RETRANSMIT_LOCAL_US.start() << tcb.sending.backoff.min(16)).min(*RETRANSMIT_LOCAL_US.end())
     } else {
-        tcb.path.rtt.timeout_us()
+        path.rtt.timeout_us(tcb.sending.backoff)
     }
 }
 
@@ -95,7 +104,7 @@ mod tests {
     #[test]
     fn the_first_sample_sets_and_later_ones_smooth() {
         let mut rtt = RoundTrip::initial();
-        assert_eq!(rtt.timeout_us(), 1_000_000);
+        assert_eq!(rtt.timeout_us(0), 1_000_000);
         rtt.acknowledged(&once(400_000), &AckEvent::default(), 0, Instant::from_millis(400));
         assert_eq!((rtt.srtt_us, rtt.rttvar_us), (400_000, 200_000));
         assert_eq!(rtt.rto_us, 1_200_000);
@@ -140,8 +149,7 @@ mod tests {
 
     #[test]
     fn doubling_stops_at_the_ceiling() {
-        let mut rtt = RoundTrip::initial();
-        rtt.backoff = 200;
-        assert_eq!(rtt.timeout_us(), u64::from(RTO_MAX_US));
+        let rtt = RoundTrip::initial();
+        assert_eq!(rtt.timeout_us(200), u64::from(RTO_MAX_US));
     }
 }

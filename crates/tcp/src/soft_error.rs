@@ -21,7 +21,7 @@ pub fn arrived(tcb: &mut Tcb, errno: Errno) {
 
 /// The retransmission timer ran out once more. Between local ends that is want of memory, not trouble on the way.
 pub fn timed_out(tcb: &mut Tcb) {
-    let is_r1 = tcb.path.rtt.timeouts == PATH_RETRIES && tcb.state.is_synchronized() && !tcb.is_local;
+    let is_r1 = tcb.sending.timeouts == PATH_RETRIES && tcb.state.is_synchronized() && !tcb.is_local;
     if is_r1 && tcb.setup.options.soft_errors == Hears::IcmpAndR1 {
         tcb.status.events.soft_error = Errno::ETIMEDOUT;
     }

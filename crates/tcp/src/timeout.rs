@@ -1,7 +1,10 @@
 //! Time-outs (RFC 9293 section 3.10.8, RFC 6298 section 5, RFC 1122 section 4.2.3.6).
 
 use crate::counter::Counter;
-use crate::record::{Deadlines, Particulars, ParticularsPool, PeerTimer, RoundTrip, SendDue, Tcb, WaitTimes};
+use crate::record::{
+    Deadlines, Particulars, ParticularsPool, PathState, PeerTimer, RackTimers, RoundTrip, SendDue, Tcb,
+    WaitTimes,
+};
 use crate::rtt::retransmit_us;
 use crate::segment::FlowEvent;
 use crate::state::{TcpEvent, TcpState};
@@ -31,15 +34,16 @@ const ORPHAN_PROBES: u8 = 12;
 const PROBES_OF_DOUBT: u8 = 4;
 
 /// Enters (or prolongs) TIME_WAIT.
-pub fn start_time_wait(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    stop_all(tcb, pool);
+pub fn start_time_wait(tcb: &mut Tcb, path: &mut PathState, pool: &mut ParticularsPool, now: Instant) {
+    stop_all(tcb, path, pool);
     tcb.sending.due.remove(SendDue::WINDOW_PROBE);
     tcb.timers.peer = PeerTimer::Linger(now.after_us(time_wait::lasts_us(tcb.is_local)));
 }
 
 /// Disarms everything that concerns the peer.
-pub fn stop_all(tcb: &mut Tcb, pool: &mut ParticularsPool) {
+pub fn stop_all(tcb: &mut Tcb, path: &mut PathState, pool: &mut ParticularsPool) {
     tcb.timers.stop_all();
+    path.rack.timers = RackTimers::default();
     tcb.sending.probes = 0;
     if let Some(Particulars { deadlines, .. }) = pool.taken_mut(&tcb.setup.particulars) {
         *deadlines = Deadlines::default();
@@ -58,7 +62,7 @@ fn patience(tcb: &Tcb, pool: &ParticularsPool) -> WaitTimes {
 }
 
 /// Handles every timer of the connection that is due.
-pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
+pub fn on_timeout(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let off = Instant::FAR_FUTURE;
     if tcb.timers.linger() <= now {
         // As in Linux: the program that asked for another end than the usual one has the peer told.
@@ -82,20 +86,20 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
             pacing.is_late = true;
         }
     }
-    if tcb.timers.reorder <= now {
-        tcb.timers.reorder = off;
-        recovery::on_reorder_timeout(tcb, tcp, now);
+    if path.rack.timers.reorder <= now {
+        path.rack.timers.reorder = off;
+        recovery::on_reorder_timeout(tcb, path, tcp, now);
     }
-    if tcb.timers.tail_probe <= now {
+    if path.rack.timers.tail_probe <= now {
         tcp.counters.add(Counter::TailLossProbes);
-        rack::tail_probe_due(tcb, now);
+        rack::tail_probe_due(tcb, path, now);
     }
     if tcb.timers.retransmit() <= now {
-        return retransmit(tcb, tcp, now);
+        return retransmit(tcb, path, tcp, now);
     }
 
     if tcb.timers.persist() <= now {
-        return probe_window(tcb, tcp, now);
+        return probe_window(tcb, path, tcp, now);
     }
     if tcp.particulars.one(&tcb.setup.particulars).deadlines.keepalive <= now {
         return keepalive(tcb, tcp, now);
@@ -104,8 +108,8 @@ pub fn on_timeout(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
 }
 
 /// RFC 6298 sections 5.4 to 5.6.
-fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
-    if deferral::ends(tcb, tcp, now) {
+fn retransmit(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) -> FlowEvent {
+    if deferral::ends(tcb, path, tcp, now) {
         return FlowEvent::None;
     }
     if is_given_up(tcb, &patience(tcb, &tcp.particulars), now) {
@@ -114,21 +118,21 @@ fn retransmit(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     if tcb.snd.wnd.bytes() == 0 && tcb.state.is_synchronized() && !tcb.sending.queue.is_empty() {
         // The peer closed its window under what is out, which may be why it is silent: it is asked, and lost is nothing yet.
         tcb.timers.stop_retransmit();
-        tcb.timers.tail_probe = Instant::FAR_FUTURE;
-        return probe_window(tcb, tcp, now);
+        path.rack.timers.tail_probe = Instant::FAR_FUTURE;
+        return probe_window(tcb, path, tcp, now);
     }
     tcp.counters.add(Counter::RetransmitTimeouts);
-    recovery::on_timeout(tcb, tcp, now);
-    let is_linear = tcb.state == TcpState::SynSent && tcb.path.rtt.timeouts < SYN_LINEAR_TIMEOUTS;
-    tcb.path.rtt.backoff = tcb.path.rtt.backoff.saturating_add(u8::from(!is_linear));
-    tcb.path.rtt.timeouts = tcb.path.rtt.timeouts.saturating_add(1);
+    recovery::on_timeout(tcb, path, tcp, now);
+    let is_linear = tcb.state == TcpState::SynSent && tcb.sending.timeouts < SYN_LINEAR_TIMEOUTS;
+    tcb.sending.backoff = tcb.sending.backoff.saturating_add(u8::from(!is_linear));
+    tcb.sending.timeouts = tcb.sending.timeouts.saturating_add(1);
     if let Some(Particulars { trouble, .. }) = tcp.particulars.one_mut(&mut tcb.setup.particulars) {
         trouble.time_outs.note(now);
     }
     path_mtu::timed_out(tcb, &mut tcp.particulars, now);
     soft_error::timed_out(tcb);
     let user_timeout_end = user_timeout_end(tcb, &patience(tcb, &tcp.particulars));
-    tcb.timers.peer = PeerTimer::Retransmit(now.after_us(retransmit_us(tcb)).min(user_timeout_end));
+    tcb.timers.peer = PeerTimer::Retransmit(now.after_us(retransmit_us(tcb, path)).min(user_timeout_end));
     FlowEvent::None
 }
 
@@ -145,9 +149,9 @@ fn is_hopeless(tcb: &Tcb, patience: &WaitTimes, now: Instant) -> bool {
         _ => DATA_RETRIES,
     };
     if !tcb.is_local && tcb.state != TcpState::SynSent {
-        return tcb.path.rtt.timeouts >= retries;
+        return tcb.sending.timeouts >= retries;
     }
-    let wait = |backoff| RoundTrip { backoff, ..RoundTrip::initial() }.timeout_us();
+    let wait = |backoff| RoundTrip::initial().timeout_us(backoff);
     let limit: u64 = (0..=retries).map(wait).sum();
     now.since_us(tcb.timers.stalled_since) >= limit
 }
@@ -179,7 +183,7 @@ fn user_timeout_end(tcb: &Tcb, patience: &WaitTimes) -> Instant {
 }
 
 /// RFC 9293 section 3.8.6.1: the probes go on for as long as the peer answers them.
-fn probe_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
+fn probe_window(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     debug_assert!(!tcb.sending.queue.is_empty(), "FIN needs no window");
     let orphan = tcb.orphaned;
     let patience = patience(tcb, &tcp.particulars);
@@ -187,23 +191,24 @@ fn probe_window(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let is_hopeless = tcb.sending.probes >= retries && !has_user_timeout(tcb, &patience);
     if is_hopeless
         || user_timeout_passed(tcb, &patience, now)
-        || orphan && tcb.path.rtt.backoff >= ORPHAN_PROBES
+        || orphan && tcb.sending.backoff >= ORPHAN_PROBES
     {
         return give_up(tcb);
     }
     tcp.counters.add(Counter::ZeroWindowProbes);
     tcb.sending.probes = tcb.sending.probes.saturating_add(1);
-    tcb.path.rtt.backoff = tcb.path.rtt.backoff.saturating_add(1);
+    tcb.sending.backoff = tcb.sending.backoff.saturating_add(1);
     tcb.sending.due.add(SendDue::WINDOW_PROBE);
-    if tcb.path.rtt.backoff > PROBES_OF_DOUBT {
+    if tcb.sending.backoff > PROBES_OF_DOUBT {
         // What the peer answers now is news, even if a segment (a forged one) had told of a window with a number ahead of it.
         tcb.snd.wl1 = tcb.snd.wl1.earlier(tcb.rcv.nxt);
     }
     if tcb.timers.stalled_since.is_far_future() {
         tcb.timers.stalled_since = now;
     }
-    tcb.timers.peer =
-        PeerTimer::Persist(now.after_us(tcb.path.rtt.timeout_us()).min(user_timeout_end(tcb, &patience)));
+    tcb.timers.peer = PeerTimer::Persist(
+        now.after_us(path.rtt.timeout_us(tcb.sending.backoff)).min(user_timeout_end(tcb, &patience)),
+    );
     FlowEvent::None
 }
 

@@ -64,20 +64,20 @@ impl<'e> EngineView<'e> {
     /// What every connection believes of its path.
     pub fn audit_paths(self) -> impl Iterator<Item = PathAudit> + 'e {
         self.0.flows.indices().map(|idx| {
-            let flow = self.0.flows.get(idx);
+            let (flow, path) = self.0.flows.with_path(idx);
             PathAudit {
                 key: flow.conn.key,
                 state: flow.tcb.state,
                 is_local: flow.tcb.is_local,
                 mss: u32::from(flow.tcb.snd.mss),
-                cwnd: flow.tcb.path.cc.cwnd,
-                ssthresh: flow.tcb.path.cc.ssthresh,
-                pipe: flow.tcb.pipe(),
+                cwnd: path.cc.cwnd,
+                ssthresh: path.cc.ssthresh,
+                pipe: flow.tcb.pipe(path),
                 outstanding: flow.tcb.outstanding(),
                 sacked: flow.tcb.sending.board.sacked(),
                 lost: flow.tcb.sending.board.lost(),
-                srtt_us: flow.tcb.path.rtt.srtt_us,
-                rto_us: flow.tcb.path.rtt.rto_us,
+                srtt_us: path.rtt.srtt_us,
+                rto_us: path.rtt.rto_us,
             }
         })
     }
@@ -85,7 +85,7 @@ impl<'e> EngineView<'e> {
     /// Every connection's timers. Asked when nothing is ready to be sent.
     pub fn audit_flows(self) -> impl Iterator<Item = FlowAudit> + 'e {
         let flows = self.0.flows.indices().map(|idx| {
-            let flow = self.0.flows.get(idx);
+            let (flow, path) = self.0.flows.with_path(idx);
             let (state, in_flight, queued) = (
                 flow.tcb.state,
                 flow.tcb.snd.nxt.distance_from(flow.tcb.snd.una),
@@ -97,7 +97,7 @@ impl<'e> EngineView<'e> {
                     || queued > 0
                     || opening && !fast_open::waits(&flow.tcb)
                     || state == TcpState::TimeWait);
-            let deadline = self.0.tcp.deadline(&flow.tcb);
+            let deadline = self.0.tcp.deadline(&flow.tcb, path);
             FlowAudit {
                 key: flow.conn.key,
                 owner: flow.conn.tenancy.owner(),
@@ -129,8 +129,11 @@ impl EngineView<'_> {
     /// Whether each place of the flows' pools that is taken is some flow's.
     fn audit_pools(self) -> Result<(), String> {
         let mut of_flows = PoolUse::default();
-        for flow in self.0.flows.indices().map(|idx| self.0.flows.get(idx)) {
-            of_flows.iter_mut().zip(self.0.tcp.used_by(&flow.tcb)).for_each(|(sum, places)| *sum += places);
+        for (flow, path) in self.0.flows.indices().map(|idx| self.0.flows.with_path(idx)) {
+            of_flows
+                .iter_mut()
+                .zip(self.0.tcp.used_by(&flow.tcb, path))
+                .for_each(|(sum, places)| *sum += places);
         }
         let of_conns =
             self.0.flows.indices().map(|idx| self.0.flows.get(idx).conn.aside.len()).sum::<usize>();

@@ -73,8 +73,8 @@ impl Engine {
     }
 
     pub(super) fn flow_detail(&self, now: Instant, idx: FlowIdx) -> FlowDetail {
-        let flow = self.flows.get(idx);
-        let mut detail = standing(flow, now);
+        let (flow, path) = self.flows.with_path(idx);
+        let mut detail = standing(flow, path, now);
         detail.pmtu = self.ip.path_mtu_of(flow);
         detail.retrans = flow
             .tcb
@@ -88,8 +88,8 @@ impl Engine {
         let Particulars { pacing, trouble, .. } = self.tcp.particulars.one(&flow.tcb.setup.particulars);
         detail.pacing_rate = limitless(pacing.rate);
         detail.max_pacing_rate = limitless(pacing.rate_max.into());
-        counted(flow, &trouble, now, &mut detail);
-        if let Some((len, info)) = flow.tcb.path.cc.algorithm.info(&self.tcp.models) {
+        counted((flow, path), &trouble, now, &mut detail);
+        if let Some((len, info)) = path.cc.algorithm.info(&self.tcp.models) {
             (detail.cc_len, detail.cc) = (len, info);
         }
         detail
@@ -97,8 +97,8 @@ impl Engine {
 }
 
 /// The state of the moment.
-fn standing(flow: &Flow, now: Instant) -> FlowDetail {
-    let Tcb { state, snd, rcv, sending, receiving, timers, setup, path, .. } = &flow.tcb;
+fn standing(flow: &Flow, path: &PathState, now: Instant) -> FlowDetail {
+    let Tcb { state, snd, rcv, sending, receiving, timers, setup, .. } = &flow.tcb;
     let (PathState { rtt, cc, rate, .. }, SendSide { board, .. }) = (path, sending);
     let Negotiated { snd_scale, rcv_scale, .. } = setup.negotiated;
     let mss = u32::from(snd.mss).max(1);
@@ -110,14 +110,14 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
             TcpState::TimeWait => CLOSED,
             state => state.linux_number(),
         },
-        ca_state: ca_state(flow),
-        retransmits: rtt.timeouts,
+        ca_state: ca_state(flow, path),
+        retransmits: sending.timeouts,
         probes: sending.probes,
-        backoff: rtt.backoff,
+        backoff: sending.backoff,
         options: options(flow),
         wscale: if open { snd_scale.shift() & 15 | rcv_scale.shift() << 4 } else { 0 },
         app_limited: rate.latest_app_limited.into(),
-        rto: u32::try_from(rtt::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
+        rto: u32::try_from(rtt::retransmit_us(&flow.tcb, path)).unwrap_or(u32::MAX),
         ato: if timers.delayed_ack.is_far_future() && receiving.acks.quick > 0 { 0 } else { ATO_US },
         snd_mss: mss,
         rcv_mss: mss,
@@ -148,14 +148,19 @@ fn standing(flow: &Flow, now: Instant) -> FlowDetail {
 }
 
 /// What was counted since the beginning.
-fn counted(flow: &Flow, trouble: &TroubleCounts, now: Instant, detail: &mut FlowDetail) {
+fn counted(
+    (flow, path): (&Flow, &PathState),
+    trouble: &TroubleCounts,
+    now: Instant,
+    detail: &mut FlowDetail,
+) {
     let traffic = &flow.tcb.status.traffic;
     let ago = |at: Instant| milliseconds(now.since_us(at));
-    let is_active = flow.tcb.snd.syn_acked && !flow.tcb.setup.fast_open.was_passive;
+    let is_active = flow.tcb.snd.syn_acked && !flow.tcb.handshake.fast_open.was_passive;
     // A connection that has sent nothing counts from its beginning, as in Linux: the peer was heard then at the latest.
     detail.last_data_sent = ago(traffic.sent_at);
     detail.last_data_recv = ago(traffic.received_at);
-    detail.rcv_rtt = if traffic.text_segments_in > 0 { flow.tcb.path.rtt.srtt_us } else { 0 };
+    detail.rcv_rtt = if traffic.text_segments_in > 0 { path.rtt.srtt_us } else { 0 };
     detail.total_retrans = trouble.resent_segments;
     detail.bytes_acked = traffic.acked + u64::from(is_active) + u64::from(flow.tcb.snd.fin.is_acked());
     detail.bytes_received = traffic.received + u64::from(flow.tcb.rcv.fin == PeerFin::Received);
@@ -188,16 +193,16 @@ fn options(flow: &Flow) -> u8 {
         (open && flow.tcb.ts_recent().is_some(), OPT_TIMESTAMPS),
         (open && flow.tcb.has_sack(), OPT_SACK),
         (open && scales, OPT_WSCALE),
-        (open && flow.tcb.path.ecn.on, OPT_ECN),
-        (flow.tcb.setup.fast_open.syn_text == SynText::Taken, OPT_SYN_DATA),
+        (open && flow.tcb.setup.ecn.on, OPT_ECN),
+        (flow.tcb.handshake.fast_open.syn_text == SynText::Taken, OPT_SYN_DATA),
     ];
     options.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, option)| all | option)
 }
 
 /// TCP_CA_Open and its like. Disorder: something came out of order, and nothing is found lost yet.
-const fn ca_state(flow: &Flow) -> u8 {
-    match flow.tcb.path.cc.phase {
-        Phase::Open if flow.tcb.sending.board.sacked() > 0 || flow.tcb.path.cc.dup_acks > 0 => CA_DISORDER,
+const fn ca_state(flow: &Flow, path: &PathState) -> u8 {
+    match path.cc.phase {
+        Phase::Open if flow.tcb.sending.board.sacked() > 0 || path.cc.dup_acks > 0 => CA_DISORDER,
         Phase::Open => CA_OPEN,
         Phase::Reduced => CA_CWR,
         Phase::Recovery => CA_RECOVERY,

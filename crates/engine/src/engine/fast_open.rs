@@ -47,17 +47,18 @@ impl Engine {
     /// The SYN-ACK to a SYN of ours.
     pub(super) fn fast_open_answered(&mut self, now: Instant, idx: Edit<'_>, syn_ack: &Segment) {
         let flow = self.flows.get_mut(idx);
-        let (key, taken) = (flow.conn.key, flow.tcb.setup.fast_open.syn_text == SynText::Taken);
-        let state = self.tcp.openings.one(&flow.tcb.setup.fast_open.opening);
-        flow.tcb.status.traffic.acked += u64::from(flow.tcb.snd.una.distance_from(flow.tcb.snd.iss.plus(1)));
+        let (key, taken) = (flow.conn.key, flow.tcb.handshake.fast_open.syn_text == SynText::Taken);
+        let state = self.tcp.openings.one(&flow.tcb.handshake.fast_open.opening);
+        flow.tcb.status.traffic.acked +=
+            u64::from(flow.tcb.snd.una.distance_from(flow.tcb.handshake.iss.plus(1)));
         flow.tcb.status.traffic.received =
-            u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
+            u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.handshake.irs.plus(1)));
         if state.option.is_none() {
             // What was not asked for counts for nothing.
             return;
         }
         if state.sent == 0 {
-            self.tcp.openings.vacate(&mut flow.tcb.setup.fast_open.opening);
+            self.tcp.openings.vacate(&mut flow.tcb.handshake.fast_open.opening);
         } else {
             let counter = if taken { Counter::FastOpenSent } else { Counter::FastOpenRefused };
             self.counters.add(counter);
@@ -124,7 +125,7 @@ impl Engine {
         let (key, heard) = (flow.conn.key, flow.tcb.timers.heard);
         // By what an ICMP error says: of any other end the state has told already.
         let is_icmp = flow.tcb.state == TcpState::SynSent && !errno.is_ok();
-        if is_icmp && self.tcp.openings.one(&flow.tcb.setup.fast_open.opening).option.is_some() {
+        if is_icmp && self.tcp.openings.one(&flow.tcb.handshake.fast_open.opening).option.is_some() {
             self.peers.servers.lost(&key, heard);
         }
         let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);

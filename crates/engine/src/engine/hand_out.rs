@@ -210,7 +210,7 @@ impl Engine {
 
     /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
     fn completed_early<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
-        if !core::mem::take(&mut self.flows.get_mut(idx).tcb.setup.fast_open.early) {
+        if !core::mem::take(&mut self.flows.get_mut(idx).tcb.handshake.fast_open.early) {
             return false;
         }
         self.listeners.leave_fast_open_queue(&mut self.flows, idx, None);

@@ -26,7 +26,7 @@ use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
 use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, QueueSetId, SessionId};
 use toe_tcp::config::AlgorithmName;
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::{Hears, Particulars, SendDue, WaitTimes};
+use toe_tcp::record::{Hears, Particulars, PathState, SendDue, WaitTimes};
 use toe_tcp::segment_arrives::credit_given;
 use toe_tcp::{congestion, timeout};
 use zerocopy::FromBytes;
@@ -70,7 +70,7 @@ impl Engine {
                 Ok(())
             }
             Command::ShutdownSend { flow } => {
-                self.with_flow(session, flow, |_, flow| toe_tcp::shutdown_send(&mut flow.tcb))
+                self.with_flow(session, flow, |_, (flow, _)| toe_tcp::shutdown_send(&mut flow.tcb))
             }
             Command::Close { flow, .. } | Command::Disconnect { flow } => {
                 self.end_flow(now, (session, flow), command, host);
@@ -150,12 +150,12 @@ impl Engine {
             return Ok(());
         }
         self.edit(idx, |engine, idx| {
-            let Flow { tcb, conn, .. } = engine.flows.get_mut(idx);
+            let (Flow { tcb, conn, .. }, path) = engine.flows.with_path_mut(idx);
             let memory = tcb.receiving.buffer.session;
             let arena = engine.hostif.sessions.arena(memory, conn.user);
             tcb.receiving.buffer.consume(arena, credit.len).map_err(|_| FenceReason::CreditBeyondData)?;
             let pressure = engine.hostif.pressure(memory);
-            credit_given(tcb, &engine.tcp.particulars, now, credit.len, pressure);
+            credit_given(tcb, path, &engine.tcp.particulars, now, credit.len, pressure);
             let empty = tcb.receiving.buffer.unconsumed(tcb.data_nxt()) == 0;
             tcb.timers.release = if empty { now.after_us(RELEASE_US) } else { Instant::FAR_FUTURE };
             Ok(())
@@ -179,11 +179,11 @@ impl Engine {
         &mut self,
         session: SessionId,
         id: FlowId,
-        change: impl FnOnce(&mut toe_tcp::Tcp, &mut Flow),
+        change: impl FnOnce(&mut toe_tcp::Tcp, (&mut Flow, &mut PathState)),
     ) -> Result<(), FenceReason> {
         let idx = self.hostif.flow_of(&mut self.counters, session, id);
         if let Some(idx) = idx.filter(|idx| !self.flows.get(*idx).tcb.orphaned) {
-            self.edit(idx, |engine, idx| change(&mut engine.tcp, engine.flows.get_mut(idx)));
+            self.edit(idx, |engine, idx| change(&mut engine.tcp, engine.flows.with_path_mut(idx)));
         }
         Ok(())
     }
@@ -372,7 +372,13 @@ fn limit_receive_window(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, wanted: u32) {
     }
 }
 
-fn set_option(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, now: Instant, option: FlowOption, value: u32) {
+fn set_option(
+    (flow, path): (&mut Flow, &mut PathState),
+    tcp: &mut toe_tcp::Tcp,
+    now: Instant,
+    option: FlowOption,
+    value: u32,
+) {
     let options = &mut flow.tcb.setup.options;
     match option {
         FlowOption::NoDelay => {
@@ -405,10 +411,12 @@ fn set_option(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, now: Instant, option: Flo
         FlowOption::ReceiveWindowMax => limit_receive_window(flow, tcp, value.clamp(WINDOW_MIN, WINDOW_MAX)),
         FlowOption::Congestion => {
             if let Some(name) = AlgorithmName::from_number(value) {
-                congestion::choose(&mut flow.tcb, tcp, name);
+                congestion::choose(&mut flow.tcb, path, tcp, name);
             }
         }
-        FlowOption::MaxPacingRate => congestion::limit_pacing(&mut flow.tcb, &mut tcp.particulars, value),
+        FlowOption::MaxPacingRate => {
+            congestion::limit_pacing(&mut flow.tcb, path, &mut tcp.particulars, value)
+        }
         FlowOption::TrafficClass => options.traffic_class = value as u8 & !ECN_BITS,
         FlowOption::HopLimit => {
             if let Ok(limit @ 1..) = u8::try_from(value) {

@@ -13,7 +13,7 @@ use crate::work::AnchorUse;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, SessionId};
 use toe_tcp::state::{TcpEvent, TcpState};
-use toe_tcp::timeout;
+use toe_tcp::{open, timeout};
 
 impl EngineView<'_> {
     /// What an anchor stands for.
@@ -53,7 +53,8 @@ impl Engine {
         let FlowKey { scope, local, .. } = flow.conn.key;
         self.names.scopes.hold(scope);
         self.names.in_use.add(scope, local, flow.conn.sharing, user);
-        self.flows.insert(idx, flow);
+        let path = open::path_of(&flow.tcb, self.tcp.config.congestion);
+        self.flows.insert(idx, flow, path);
         Ok(self.edit(idx, |engine, idx| {
             engine.steer_flow(idx);
             begin(engine, idx)
@@ -74,15 +75,15 @@ impl Engine {
     ///
     /// One that its listener's program has not taken yet waits on, as in Linux: it is handed out with its bytes and its error.
     pub(super) fn closed(&mut self, idx: Edit<'_>, errno: Errno) {
-        if !self.flows.get(*idx).tcb.snd.syn_acked || self.flows.get(*idx).tcb.setup.fast_open.early {
+        if !self.flows.get(*idx).tcb.snd.syn_acked || self.flows.get(*idx).tcb.handshake.fast_open.early {
             self.forget_in_listener(idx);
         }
         self.fast_open_ended(idx, errno);
-        let flow = self.flows.get_mut(idx);
-        let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.setup.fast_open.was_passive;
+        let (flow, path) = self.flows.with_path_mut(idx);
+        let was_connecting = !flow.tcb.snd.syn_acked && !flow.tcb.handshake.fast_open.was_passive;
         flow.tcb.state = flow.tcb.state.after(TcpEvent::Delete);
         flow.conn.abort = Abort::No;
-        timeout::stop_all(&mut flow.tcb, &mut self.tcp.particulars);
+        timeout::stop_all(&mut flow.tcb, path, &mut self.tcp.particulars);
         flow.tcb.receiving.acks.now = false;
         if was_connecting {
             let errno = if errno.is_ok() { Errno::ECONNREFUSED } else { errno };
@@ -173,9 +174,9 @@ impl Engine {
         if !self.flows.get(*idx).conn.tenancy.owner().is_nobody() {
             self.hostif.disown(&mut self.flows, idx);
         }
-        let flow = self.flows.get_mut(idx);
+        let (flow, path) = self.flows.with_path_mut(idx);
         debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
-        self.tcp.vacate(&mut flow.tcb);
+        self.tcp.vacate(&mut flow.tcb, path);
         flow.tcb.orphaned = true;
         let arena = self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
         flow.tcb.receiving.buffer.release(arena);
@@ -200,7 +201,8 @@ impl Engine {
             return;
         }
         self.let_go_of_memory(idx);
-        let deadline = self.tcp.deadline(&self.flows.get(*idx).tcb);
+        let (flow, path) = self.flows.with_path(*idx);
+        let deadline = self.tcp.deadline(&flow.tcb, path);
         self.flows.note_change(idx, deadline);
         let flow = self.flows.get(*idx);
         debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);

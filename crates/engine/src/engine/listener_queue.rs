@@ -65,7 +65,7 @@ impl Engine {
         if tcb.state != TcpState::SynReceived
             || segment.ack.is_none()
             || segment.flags.rst()
-            || tcb.setup.fast_open.early
+            || tcb.handshake.fast_open.early
         {
             return false;
         }

@@ -156,14 +156,14 @@ impl Engine {
                 if !engine.flows.is_used(*idx) || engine.flows.get(*idx).tcb.state == TcpState::Closed {
                     return (unit, TurnEnd::Idle);
                 }
-                let Some(tx) = engine.ip.next_unit(now, engine.flows.get(*idx), &engine.tcp) else {
+                let Some(tx) = engine.ip.next_unit(now, engine.flows.with_path(*idx), &engine.tcp) else {
                     return (unit, TurnEnd::Idle);
                 };
-                let flow = engine.flows.get_mut(idx);
+                let (flow, path) = engine.flows.with_path_mut(idx);
                 let key = flow.conn.key;
                 let pieces =
                     flow.tcb.sending.queue.pieces(&engine.tcp.extents, tx.payload_at, tx.segment.len);
-                output::commit(&mut flow.tcb, &mut engine.tcp, now, &tx);
+                output::commit(&mut flow.tcb, path, &mut engine.tcp, now, &tx);
                 engine.count_sent(now, idx, &tx);
                 engine.ip.loopback.ready.spend(user, 1, u64::from(tx.segment.len));
                 engine.deliver_local(now, (key.reversed(), tx.segment), &pieces, host);

@@ -40,7 +40,7 @@ pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
 impl Engine {
     /// Writes the flow's information record, which its owner reads.
     pub(super) fn tell_flow_info<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) {
-        let flow = self.flows.get_mut(idx);
+        let (flow, path) = self.flows.with_path_mut(idx);
         flow.report.state = flow.tcb.state;
         flow.report.published_error = flow.tcb.status.events.noted;
         let owner = flow.conn.tenancy.owner();
@@ -52,15 +52,15 @@ impl Engine {
             local: WireAddr::from(flow.conn.key.local_addr()),
             remote: WireAddr::from(flow.conn.key.remote_addr()),
             mss: if waits {
-                self.tcp.openings.one(&flow.tcb.setup.fast_open.opening).room
+                self.tcp.openings.one(&flow.tcb.handshake.fast_open.opening).room
             } else {
                 flow.tcb.snd.mss
             },
             soft_error: flow.tcb.status.events.noted.errno.0 as u8,
             soft_errors: flow.tcb.status.events.noted.count,
-            srtt_us: flow.tcb.path.rtt.srtt_us,
-            rttvar_us: flow.tcb.path.rtt.rttvar_us,
-            cwnd: flow.tcb.path.cc.cwnd,
+            srtt_us: path.rtt.srtt_us,
+            rttvar_us: path.rtt.rttvar_us,
+            cwnd: path.cc.cwnd,
             retransmits: self.tcp.particulars.one(&flow.tcb.setup.particulars).trouble.retransmits,
             port: match flow.conn.path {
                 crate::work::Path::Local => 255,
@@ -68,7 +68,7 @@ impl Engine {
             },
             state: flow.tcb.state.linux_number(),
             flags: flow_flags(flow),
-            congestion: flow.tcb.path.cc.algorithm.name().number(),
+            congestion: path.cc.algorithm.name().number(),
         };
         if let Some(record) = self.hostif.sessions.get(owner.session) {
             host.write(owner.session, record.layout.flow_info(owner.flow_id.slot()), info.as_bytes());
@@ -85,8 +85,8 @@ fn flow_flags(flow: &Flow) -> u8 {
         (open && flow.tcb.ts_recent().is_some(), FLOW_TIMESTAMPS),
         (open && flow.tcb.has_sack(), FLOW_SACK),
         (open && scales, FLOW_WINDOW_SCALE),
-        (open && flow.tcb.path.ecn.on, FLOW_ECN),
-        (flow.tcb.setup.fast_open.syn_text == SynText::Taken, FLOW_SYN_DATA),
+        (open && flow.tcb.setup.ecn.on, FLOW_ECN),
+        (flow.tcb.handshake.fast_open.syn_text == SynText::Taken, FLOW_SYN_DATA),
         (is_waiting(flow), FLOW_WAITS_FOR_DATA),
     ];
     flags.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag)
@@ -105,7 +105,7 @@ pub(super) fn has_end_to_tell(flow: &Flow) -> bool {
 /// Less is told where no acknowledgement may follow that would make it more: nothing is on its way, or a timer had to expire.
 fn frees_enough(flow: &Flow, extents: &ExtentPool) -> bool {
     let sent = flow.tcb.status.events.sent;
-    let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.path.rtt.backoff == 0;
+    let more_may_follow = flow.tcb.snd.una != flow.tcb.snd.nxt && flow.tcb.sending.backoff == 0;
     sent > 0
         && (!more_may_follow
             || sent >= flow.tcb.sending.queue.bytes_of(extents, flow.conn.tenancy.owner().session) / 2)

@@ -39,9 +39,10 @@ impl Engine {
         host: &'a mut H,
     ) -> (&'a mut Flow, RxContext<'a, H>) {
         let pressure = self.hostif.pressure(self.flows.get(*idx).tcb.receiving.buffer.session);
-        let flow = self.flows.get_mut(idx);
+        let (flow, path) = self.flows.with_path_mut(idx);
         let cx = RxContext {
             now,
+            path,
             owner: flow.conn.tenancy.owner().session,
             pressure,
             arena: self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user),

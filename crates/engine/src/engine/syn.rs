@@ -189,15 +189,16 @@ impl Engine {
         if flow.tcb.state != TcpState::SynReceived
             || segment.flags.syn()
             || segment.flags.rst()
-            || flow.tcb.setup.fast_open.early
+            || flow.tcb.handshake.fast_open.early
         {
             return false;
         }
         let Some(listener) = flow.conn.tenancy.listener().and_then(|idx| self.listeners.get(idx)) else {
             return false;
         };
-        let strange =
-            segment.ack.filter(|ack| *ack != flow.tcb.snd.iss.plus(1) && now < listener.queue.cookies_until);
+        let strange = segment
+            .ack
+            .filter(|ack| *ack != flow.tcb.handshake.iss.plus(1) && now < listener.queue.cookies_until);
         strange.is_some_and(|ack| self.read_cookie(now, work, ack.minus(1)).is_some())
     }
 
@@ -250,9 +251,9 @@ impl Engine {
 
     /// The SYN-ACK went out before there was a record.
     fn note_syn_ack_sent(&mut self, now: Instant, idx: Edit<'_>) {
-        let Some(tx) = self.ip.next_unit(now, self.flows.get(*idx), &self.tcp) else { return };
-        let flow = self.flows.get_mut(idx);
-        output::commit(&mut flow.tcb, &mut self.tcp, now, &tx);
+        let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) else { return };
+        let (flow, path) = self.flows.with_path_mut(idx);
+        output::commit(&mut flow.tcb, path, &mut self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
         flow.tcb.sending.board.forget_when_sent(&mut self.tcp.sent);
     }
@@ -270,14 +271,14 @@ impl Engine {
         self.listeners.arrivals += 1;
         let flow = self.flows.get_mut(idx);
         flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
-        flow.tcb.setup.fast_open.early = true;
+        flow.tcb.handshake.fast_open.early = true;
         self.flows.change_aside(idx, |aside| aside.early_at = Some(listener_idx));
         let (flow, mut cx) = self.receiving(now, idx, host);
         if fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx) {
-            flow.tcb.setup.fast_open.syn_text = SynText::Taken;
+            flow.tcb.handshake.fast_open.syn_text = SynText::Taken;
         }
         flow.tcb.status.traffic.received =
-            u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.rcv.irs.plus(1)));
+            u64::from(flow.tcb.data_nxt().distance_from(flow.tcb.handshake.irs.plus(1)));
         if let Some(listener) = self.listeners.get_mut(listener_idx) {
             listener.fast_open.came();
             listener.queue.waiting.push_back(*idx);

@@ -9,17 +9,10 @@ use toe_tcp::{Tcb, rtt};
 
 impl Engine {
     pub(super) fn tcp_report(&self, now: Instant, idx: FlowIdx) -> TcpReport {
-        let flow = self.flows.get(idx);
+        let (flow, path) = self.flows.with_path(idx);
         let detail = self.flow_detail(now, idx);
-        let Tcb {
-            snd,
-            rcv,
-            sending: SendSide { board, .. },
-            setup,
-            status: Status { traffic, .. },
-            path,
-            ..
-        } = &flow.tcb;
+        let Tcb { snd, rcv, sending: SendSide { board, .. }, setup, status: Status { traffic, .. }, .. } =
+            &flow.tcb;
         let (PathState { rtt, cc, rate, .. }, Negotiated { snd_scale, rcv_scale, .. }) =
             (path, setup.negotiated);
         let Particulars { pacing, reordering, trouble, .. } =
@@ -30,11 +23,11 @@ impl Engine {
             ca_state: ca_state(detail.ca_state).to_owned(),
             timestamps: snd.syn_acked && flow.tcb.ts_recent().is_some(),
             sack: snd.syn_acked && flow.tcb.has_sack(),
-            ecn: flow.tcb.path.ecn.on,
+            ecn: flow.tcb.setup.ecn.on,
             wscale: (snd.syn_acked && scaled).then(|| [snd_scale.shift(), rcv_scale.shift()]),
             direct: flow.conn.carrier.channel().is_some(),
-            rto_us: u32::try_from(rtt::retransmit_us(&flow.tcb)).unwrap_or(u32::MAX),
-            backoff: rtt.backoff,
+            rto_us: u32::try_from(rtt::retransmit_us(&flow.tcb, path)).unwrap_or(u32::MAX),
+            backoff: flow.tcb.sending.backoff,
             srtt_us: rtt.srtt_us,
             rttvar_us: rtt.rttvar_us,
             min_rtt_us: rtt.min_us,

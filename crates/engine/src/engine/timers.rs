@@ -43,11 +43,11 @@ impl Engine {
                 self.names.in_use.keep((now, until), name, conn.sharing, conn.user);
             }
             self.edit(idx, |engine, idx| {
-                let flow = engine.flows.get_mut(idx);
-                let timeouts = flow.tcb.path.rtt.timeouts;
-                let event = timeout::on_timeout(&mut flow.tcb, &mut engine.tcp, now);
-                let is_late = flow.tcb.path.rtt.timeouts > timeouts
-                    && flow.tcb.path.rtt.timeouts >= soft_error::PATH_RETRIES;
+                let (flow, path) = engine.flows.with_path_mut(idx);
+                let timeouts = flow.tcb.sending.timeouts;
+                let event = timeout::on_timeout(&mut flow.tcb, path, &mut engine.tcp, now);
+                let is_late = flow.tcb.sending.timeouts > timeouts
+                    && flow.tcb.sending.timeouts >= soft_error::PATH_RETRIES;
                 if let (true, Path::Port { port, neighbour }) = (is_late, flow.conn.path) {
                     engine.ip.ports[port.index()].neighbours.doubt(neighbour);
                 }

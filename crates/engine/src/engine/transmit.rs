@@ -126,8 +126,9 @@ impl Engine {
         host: &mut H,
     ) -> (usize, TurnEnd) {
         let mut units = 0;
-        congestion::wake(&mut self.flows.get_mut(idx).tcb, &mut self.tcp.particulars, now);
-        while let Some(tx) = self.ip.next_unit(now, self.flows.get(*idx), &self.tcp) {
+        let (flow, path) = self.flows.with_path_mut(idx);
+        congestion::wake(&mut flow.tcb, path, &mut self.tcp.particulars, now);
+        while let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) {
             if units == TURN {
                 return (units, TurnEnd::More);
             }
@@ -135,11 +136,11 @@ impl Engine {
                 Sent::Yes => units += 1,
                 Sent::PortFull => return (units, TurnEnd::PortFull),
                 Sent::NoNeighbour => {
-                    let flow = self.flows.get_mut(idx);
+                    let (flow, path) = self.flows.with_path_mut(idx);
                     if flow.tcb.timers.peer == PeerTimer::Off {
                         // A neighbour that stays silent must not keep the record for ever.
                         flow.tcb.timers.peer =
-                            PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(&flow.tcb)));
+                            PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(&flow.tcb, path)));
                     }
                     break;
                 }
@@ -149,9 +150,9 @@ impl Engine {
     }
 
     fn all_sent(&mut self, now: Instant, idx: Edit<'_>) {
-        let flow = self.flows.get_mut(idx);
-        output::settle(&mut flow.tcb, &mut self.tcp, now);
-        let deadline = self.tcp.deadline(&flow.tcb);
+        let (flow, path) = self.flows.with_path_mut(idx);
+        output::settle(&mut flow.tcb, path, &mut self.tcp, now);
+        let deadline = self.tcp.deadline(&flow.tcb, path);
         self.flows.wheel.set(*idx, deadline);
         let flow = self.flows.get(*idx);
         if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {
@@ -184,7 +185,7 @@ impl Engine {
             self.ip.ask_neighbour(&mut self.counters, port_id, target, from, sink);
         }
         let Some(to_mac) = known else { return Sent::NoNeighbour };
-        let flow = self.flows.get_mut(idx);
+        let (flow, path) = self.flows.with_path_mut(idx);
         let port = &mut self.ip.ports[port_id.index()];
         let options = &flow.tcb.setup.options;
         let traffic_class = options.traffic_class | if tx.is_ect { ECT_0 } else { 0 };
@@ -195,7 +196,7 @@ impl Engine {
         if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
             return Sent::PortFull;
         }
-        output::commit(&mut flow.tcb, &mut self.tcp, now, tx);
+        output::commit(&mut flow.tcb, path, &mut self.tcp, now, tx);
         self.count_sent(now, idx, tx);
         Sent::Yes
     }
@@ -215,12 +216,12 @@ impl Engine {
             return;
         }
         // Its neighbour is not known yet, and the last ACK waits for that by itself.
-        while let Some(tx) = self.ip.next_unit(now, self.flows.get(*idx), &self.tcp) {
-            let Flow { conn, tcb, .. } = self.flows.get_mut(idx);
+        while let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) {
+            let (Flow { conn, tcb, .. }, known) = self.flows.with_path_mut(idx);
             let lone =
                 Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.setup.options.traffic_class };
             let path = conn.path;
-            output::commit(tcb, &mut self.tcp, now, &tx);
+            output::commit(tcb, known, &mut self.tcp, now, &tx);
             self.send_alone(now, path, lone);
         }
         let Flow { conn, tcb, .. } = self.flows.get(*idx);

@@ -23,7 +23,7 @@ pub mod window;
 
 use crate::ack_event::AckEvent;
 use crate::config::AlgorithmName;
-use crate::record::{Algorithm, Congestion, Particulars, ParticularsPool, Phase, Tcb};
+use crate::record::{Algorithm, Congestion, Particulars, ParticularsPool, PathState, Phase, Tcb};
 use crate::scoreboard::Losses;
 use crate::{Tcp, rate};
 use bbr::{Bbr, SenderState, Steered};
@@ -128,13 +128,13 @@ impl Congestion {
 }
 
 /// The last reduction was a mistake.
-pub fn restore(tcb: &mut Tcb, models: &mut Models) {
-    let ack = bbr_ack(tcb, Instant::ZERO, &AckEvent::default());
-    match &mut tcb.path.cc.algorithm {
+pub fn restore(tcb: &mut Tcb, path: &mut PathState, models: &mut Models) {
+    let ack = bbr_ack(tcb, path, Instant::ZERO, &AckEvent::default());
+    match &mut path.cc.algorithm {
         Algorithm::Cubic(slot) => models.cubic.taken_mut(slot).into_iter().for_each(Cubic::restore),
         Algorithm::Bbr(slot) => {
             if let Some(bbr) = models.bbr.one_mut(slot) {
-                bbr.undo(&ack, &mut tcb.path.cc.cwnd);
+                bbr.undo(&ack, &mut path.cc.cwnd);
             }
         }
         Algorithm::Reno(_) | Algorithm::Dctcp(_) => {}
@@ -142,10 +142,10 @@ pub fn restore(tcb: &mut Tcb, models: &mut Models) {
 }
 
 /// Another algorithm from now on (TCP_CONGESTION). The window stays, as Linux has it.
-pub fn choose(tcb: &mut Tcb, tcp: &mut Tcp, name: AlgorithmName) {
-    if tcb.path.cc.algorithm.name() != name {
-        tcb.path.cc.algorithm.clear(&mut tcp.models);
-        tcb.path.cc.algorithm = Algorithm::new(name);
+pub fn choose(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, name: AlgorithmName) {
+    if path.cc.algorithm.name() != name {
+        path.cc.algorithm.clear(&mut tcp.models);
+        path.cc.algorithm = Algorithm::new(name);
         if let Some(Particulars { pacing, .. }) = tcp.particulars.taken_mut(&tcb.setup.particulars) {
             pacing.rate = u64::from(pacing.rate_max);
         }
@@ -153,10 +153,10 @@ pub fn choose(tcb: &mut Tcb, tcp: &mut Tcp, name: AlgorithmName) {
 }
 
 /// SO_MAX_PACING_RATE; 0: no limit.
-pub fn limit_pacing(tcb: &mut Tcb, pool: &mut ParticularsPool, bytes_per_s: u32) {
+pub fn limit_pacing(tcb: &mut Tcb, path: &PathState, pool: &mut ParticularsPool, bytes_per_s: u32) {
     let Some(Particulars { pacing, .. }) = pool.one_mut(&mut tcb.setup.particulars) else { return };
     pacing.rate_max = bytes_per_s;
-    pacing.rate = match (&tcb.path.cc.algorithm, bytes_per_s) {
+    pacing.rate = match (&path.cc.algorithm, bytes_per_s) {
         (Algorithm::Bbr(_), 0) => pacing.rate,
         (Algorithm::Bbr(_), most) if pacing.rate > 0 => pacing.rate.min(u64::from(most)),
         (_, most) => u64::from(most),
@@ -164,32 +164,45 @@ pub fn limit_pacing(tcb: &mut Tcb, pool: &mut ParticularsPool, bytes_per_s: u32)
 }
 
 /// Data goes out where nothing was in the network.
-pub fn restart(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant) {
+pub fn restart(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) {
     if tcb.is_local || !tcb.state.is_synchronized() {
         return;
     }
-    let app_limited = rate::is_app_limited(&tcb.path.rate);
-    let (srtt_us, delivered) = (tcb.path.rtt.srtt_us, tcb.path.rate.delivered);
-    steer(tcb, tcp, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
+    let app_limited = rate::is_app_limited(&path.rate);
+    let (srtt_us, delivered) = (path.rtt.srtt_us, path.rate.delivered);
+    steer(tcb, path, tcp, |bbr, steered| bbr.on_restart(now, srtt_us, delivered, app_limited, steered));
 }
 
 /// An ACK arrived: an algorithm with a model of the path sets window and pacing by it. Returns whether this is one.
-pub fn follow_model(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, event: &AckEvent) -> bool {
+pub fn follow_model(
+    tcb: &mut Tcb,
+    path: &mut PathState,
+    tcp: &mut Tcp,
+    now: Instant,
+    event: &AckEvent,
+) -> bool {
     let losses = tcb.sending.board.take_losses(&mut tcp.sent);
-    let ack = bbr::Ack { losses, ..bbr_ack(tcb, now, event) };
-    let Some(holds_back) = steer(tcb, tcp, |bbr, steered| bbr.on_ack(&ack, steered)) else { return false };
-    tcb.path.cc.cwnd = tcb.path.cc.cwnd.min(CWND_MAX);
+    let ack = bbr::Ack { losses, ..bbr_ack(tcb, path, now, event) };
+    let Some(holds_back) = steer(tcb, path, tcp, |bbr, steered| bbr.on_ack(&ack, steered)) else {
+        return false;
+    };
+    path.cc.cwnd = path.cc.cwnd.min(CWND_MAX);
     if holds_back {
-        rate::note_app_limited(tcb);
+        rate::note_app_limited(tcb, path);
     }
     true
 }
 
-fn steer<T>(tcb: &mut Tcb, tcp: &mut Tcp, act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T) -> Option<T> {
-    let Algorithm::Bbr(slot) = &mut tcb.path.cc.algorithm else { return None };
+fn steer<T>(
+    tcb: &mut Tcb,
+    path: &mut PathState,
+    tcp: &mut Tcp,
+    act: impl FnOnce(&mut Bbr, &mut Steered<'_>) -> T,
+) -> Option<T> {
+    let Algorithm::Bbr(slot) = &mut path.cc.algorithm else { return None };
     let bbr = tcp.models.bbr.one_mut(slot)?;
     let pacing = &mut tcp.particulars.one_mut(&mut tcb.setup.particulars)?.pacing;
-    let mut steered = Steered { cwnd: &mut tcb.path.cc.cwnd, pacing: &mut pacing.rate };
+    let mut steered = Steered { cwnd: &mut path.cc.cwnd, pacing: &mut pacing.rate };
     let result = act(bbr, &mut steered);
     if pacing.rate_max > 0 {
         pacing.rate = pacing.rate.min(u64::from(pacing.rate_max));
@@ -197,34 +210,34 @@ fn steer<T>(tcb: &mut Tcb, tcp: &mut Tcp, act: impl FnOnce(&mut Bbr, &mut Steere
     Some(result)
 }
 
-fn bbr_ack(tcb: &Tcb, now: Instant, event: &AckEvent) -> bbr::Ack {
+fn bbr_ack(tcb: &Tcb, path: &PathState, now: Instant, event: &AckEvent) -> bbr::Ack {
     let mss = u32::from(tcb.snd.mss);
     let sender = SenderState {
         mss,
-        srtt_us: tcb.path.rtt.srtt_us,
-        inflight: tcb.pipe(),
+        srtt_us: path.rtt.srtt_us,
+        inflight: tcb.pipe(path),
         has_sack: tcb.has_sack(),
-        cwnd_limited: tcb.path.cc.usage.pipe_ack() + 2 * mss > tcb.path.cc.cwnd,
-        in_recovery: matches!(tcb.path.cc.phase, Phase::Recovery | Phase::Loss),
+        cwnd_limited: path.cc.usage.pipe_ack() + 2 * mss > path.cc.cwnd,
+        in_recovery: matches!(path.cc.phase, Phase::Recovery | Phase::Loss),
         salt: tcb.snd.una.raw(),
     };
     bbr::Ack {
         now,
         newly_acked: event.delivered,
-        delivered: tcb.path.rate.delivered,
+        delivered: path.rate.delivered,
         sample: event.sample,
         losses: Losses::default(),
         // The phase has begun with this ACK: a round trip with marks counts once.
-        marked: event.ece && tcb.path.cc.phase == Phase::Reduced && tcb.path.cc.recover == tcb.snd.nxt,
+        marked: event.ece && path.cc.phase == Phase::Reduced && path.cc.recover == tcb.snd.nxt,
         rtt_us: event.rtt_us,
         sender,
     }
 }
 
 /// Starts a new round trip when the last one's data is acknowledged, and looks whether the window is used at all.
-pub fn note_usage(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    let follows_model = tcb.path.cc.follows_model();
-    let usage = &mut tcb.path.cc.usage;
+pub fn note_usage(tcb: &mut Tcb, path: &mut PathState, pool: &mut ParticularsPool, now: Instant) {
+    let follows_model = path.cc.follows_model();
+    let usage = &mut path.cc.usage;
     if tcb.snd.una.before(usage.round_end) {
         return;
     }
@@ -232,51 +245,51 @@ pub fn note_usage(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
     usage.most = 0;
     usage.round_end = tcb.snd.nxt;
     if !follows_model {
-        burst::ends(tcb, pool);
+        burst::ends(tcb, path, pool);
     }
-    let usage = &mut tcb.path.cc.usage;
-    if usage.pipe_ack() >= tcb.path.cc.cwnd / 2 || follows_model {
+    let usage = &mut path.cc.usage;
+    if usage.pipe_ack() >= path.cc.cwnd / 2 || follows_model {
         usage.unvalidated_since = None;
         return;
     }
     let since = *usage.unvalidated_since.get_or_insert(now);
     if now.since_us(since) >= UNVALIDATED_MAX_US {
-        let_go_of_half(tcb);
+        let_go_of_half(tcb, path);
     }
 }
 
 /// A connection may send. Where nothing is out no ACK has looked whether the window was used.
-pub fn wake(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
-    if tcb.snd.nxt != tcb.snd.una || tcb.path.cc.follows_model() {
+pub fn wake(tcb: &mut Tcb, path: &mut PathState, pool: &mut ParticularsPool, now: Instant) {
+    if tcb.snd.nxt != tcb.snd.una || path.cc.follows_model() {
         return;
     }
-    let usage = &tcb.path.cc.usage;
+    let usage = &path.cc.usage;
     let unused_us = now.since_us(usage.unvalidated_since.unwrap_or(tcb.timers.heard));
     if unused_us >= UNVALIDATED_MAX_US {
-        let_go_of_half(tcb);
-        tcb.path.cc.usage.unvalidated_since = Some(now);
+        let_go_of_half(tcb, path);
+        path.cc.usage.unvalidated_since = Some(now);
     }
-    burst::begins(tcb, pool, now);
+    burst::begins(tcb, path, pool, now);
 }
 
 /// RFC 7661 section 4.4.3: half of the window was not used for too long.
-fn let_go_of_half(tcb: &mut Tcb) {
+fn let_go_of_half(tcb: &mut Tcb, path: &mut PathState) {
     let initial = initial_window(tcb.snd.mss);
-    tcb.path.cc.ssthresh = tcb.path.cc.ssthresh.max(tcb.path.cc.cwnd / 4 * 3);
-    tcb.path.cc.cwnd = (tcb.path.cc.cwnd / 2).max(initial.min(tcb.path.cc.cwnd));
-    tcb.path.cc.usage.unvalidated_since = None;
+    path.cc.ssthresh = path.cc.ssthresh.max(path.cc.cwnd / 4 * 3);
+    path.cc.cwnd = (path.cc.cwnd / 2).max(initial.min(path.cc.cwnd));
+    path.cc.usage.unvalidated_since = None;
 }
 
 /// Whether the window is what limits the sender: one that is not used does not grow (RFC 7661 section 4.4, RFC 9438
 /// section 5.8).
-pub fn is_limiting(tcb: &Tcb) -> bool {
-    let used = tcb.path.cc.usage.pipe_ack();
-    if tcb.path.cc.in_slow_start() {
+pub fn is_limiting(tcb: &Tcb, path: &PathState) -> bool {
+    let used = path.cc.usage.pipe_ack();
+    if path.cc.in_slow_start() {
         // Half of it is not more than a window of half the size would have let go (Linux: tcp_is_cwnd_limited).
-        used > tcb.path.cc.cwnd / 2
+        used > path.cc.cwnd / 2
     } else {
         // Partial segments are held back, so a window can be full without being reached.
-        used + 2 * u32::from(tcb.snd.mss) > tcb.path.cc.cwnd
+        used + 2 * u32::from(tcb.snd.mss) > path.cc.cwnd
     }
 }
 
@@ -284,11 +297,12 @@ pub fn is_limiting(tcb: &Tcb) -> bool {
 mod tests {
     use super::*;
 
-    fn tcb(name: AlgorithmName) -> Tcb {
+    fn tcb(name: AlgorithmName) -> (Tcb, PathState) {
         let mut tcb = Tcb::vacant();
+        let mut path = PathState::default();
         tcb.snd.mss = 1000;
-        tcb.path.cc = Congestion::initial(1000, Algorithm::new(name));
-        tcb
+        path.cc = Congestion::initial(1000, Algorithm::new(name));
+        (tcb, path)
     }
 
     /// RFC 6928 section 2.
@@ -300,17 +314,17 @@ mod tests {
     #[test]
     fn a_limit_to_pacing_holds_for_a_model_too() {
         for name in [AlgorithmName::Cubic, AlgorithmName::Bbr] {
-            let (mut tcb, mut tcp) = (tcb(name), tcp());
-            let is_model = tcb.path.cc.follows_model();
-            limit_pacing(&mut tcb, &mut tcp.particulars, 5_000);
+            let ((mut tcb, mut path), mut tcp) = (tcb(name), tcp());
+            let is_model = path.cc.follows_model();
+            limit_pacing(&mut tcb, &path, &mut tcp.particulars, 5_000);
             assert_eq!(*rate(&mut tcb, &mut tcp), 5_000, "{name:?}");
             *rate(&mut tcb, &mut tcp) = 9_000;
-            limit_pacing(&mut tcb, &mut tcp.particulars, 8_000);
+            limit_pacing(&mut tcb, &path, &mut tcp.particulars, 8_000);
             assert_eq!(*rate(&mut tcb, &mut tcp), 8_000, "{name:?}");
-            restart_with_model(&mut tcb, &mut tcp);
+            restart_with_model(&mut tcb, &mut path, &mut tcp);
             let before = *rate(&mut tcb, &mut tcp);
             assert!(before <= 8_000, "{name:?}");
-            limit_pacing(&mut tcb, &mut tcp.particulars, 0);
+            limit_pacing(&mut tcb, &path, &mut tcp.particulars, 0);
             let after = if is_model { before } else { 0 };
             assert_eq!(*rate(&mut tcb, &mut tcp), after, "{name:?}: the model's own stays");
         }
@@ -324,49 +338,49 @@ mod tests {
         &mut tcp.particulars.one_mut(&mut tcb.setup.particulars).expect("a place").pacing.rate
     }
 
-    fn restart_with_model(tcb: &mut Tcb, tcp: &mut Tcp) {
+    fn restart_with_model(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp) {
         tcb.is_local = false;
         tcb.state = crate::state::TcpState::Established;
-        restart(tcb, tcp, Instant::from_millis(1));
+        restart(tcb, path, tcp, Instant::from_millis(1));
     }
 
     #[test]
     fn another_algorithm_begins_anew_and_the_same_goes_on() {
-        let (mut tcb, mut tcp) = (tcb(AlgorithmName::Bbr), tcp());
-        restart_with_model(&mut tcb, &mut tcp);
+        let ((mut tcb, mut path), mut tcp) = (tcb(AlgorithmName::Bbr), tcp());
+        restart_with_model(&mut tcb, &mut path, &mut tcp);
         assert_eq!(tcp.models.used(), 1);
         *rate(&mut tcb, &mut tcp) = 7_000;
-        choose(&mut tcb, &mut tcp, AlgorithmName::Bbr);
+        choose(&mut tcb, &mut path, &mut tcp, AlgorithmName::Bbr);
         assert_eq!(*rate(&mut tcb, &mut tcp), 7_000);
-        choose(&mut tcb, &mut tcp, AlgorithmName::Reno);
-        assert_eq!((*rate(&mut tcb, &mut tcp), tcb.path.cc.algorithm.name()), (0, AlgorithmName::Reno));
+        choose(&mut tcb, &mut path, &mut tcp, AlgorithmName::Reno);
+        assert_eq!((*rate(&mut tcb, &mut tcp), path.cc.algorithm.name()), (0, AlgorithmName::Reno));
         assert_eq!(tcp.models.used(), 0);
     }
 
     /// A mark counts once in a round trip: with the ACK that the phase begins with.
     #[test]
     fn a_model_hears_of_marks_once_a_round_trip() {
-        let mut tcb = tcb(AlgorithmName::Bbr);
+        let (tcb, mut path) = tcb(AlgorithmName::Bbr);
         let event = AckEvent { ece: true, ..AckEvent::default() };
-        let marked = |tcb: &Tcb| bbr_ack(tcb, Instant::ZERO, &event).marked;
-        assert!(!marked(&tcb));
-        tcb.path.cc.phase = Phase::Reduced;
-        assert!(marked(&tcb));
-        tcb.path.cc.recover = tcb.snd.nxt.minus(1);
-        assert!(!marked(&tcb));
+        let marked = |path: &PathState| bbr_ack(&tcb, path, Instant::ZERO, &event).marked;
+        assert!(!marked(&path));
+        path.cc.phase = Phase::Reduced;
+        assert!(marked(&path));
+        path.cc.recover = tcb.snd.nxt.minus(1);
+        assert!(!marked(&path));
     }
 
     /// RFC 7661 sections 4.3 and 4.4.1.
     #[test]
     fn a_window_that_half_of_is_used_is_a_validated_one_and_another_goes_down_by_what_was_used() {
         for (used, to) in [(50_000, 70_000), (40_000, 28_000)] {
-            let mut tcb = tcb(AlgorithmName::Cubic);
-            tcb.path.cc.cwnd = 100_000;
-            tcb.path.cc.usage.sent(used);
-            note_usage(&mut tcb, &mut ParticularsPool::of_smallest(1), Instant::from_millis(1));
-            assert_eq!(tcb.path.cc.usage.unvalidated_since.is_none(), used >= 50_000);
+            let (mut tcb, mut path) = tcb(AlgorithmName::Cubic);
+            path.cc.cwnd = 100_000;
+            path.cc.usage.sent(used);
+            note_usage(&mut tcb, &mut path, &mut ParticularsPool::of_smallest(1), Instant::from_millis(1));
+            assert_eq!(path.cc.usage.unvalidated_since.is_none(), used >= 50_000);
             assert_eq!(
-                tcb.path.cc.reduced(&mut Models::new(1), used, 1000, false),
+                path.cc.reduced(&mut Models::new(1), used, 1000, false),
                 to,
                 "{used} bytes were in flight"
             );

@@ -3,7 +3,7 @@
 //!
 //! Split by who works on it: [`SendSequence`] / [`ReceiveSequence`] (RFC 9293 section 3.3.1), [`SendSide`] and [`ReceiveSide`] (the bytes of
 //! either direction and what is owed for them), [`Timers`], [`Setup`] (what was agreed on and set), [`Status`] (what is told and
-//! reported), and [`PathState`] (congestion control and what it knows).
+//! reported). [`PathState`], what is known of the path, is a record beside it.
 
 mod fast_open;
 mod particulars;
@@ -19,12 +19,12 @@ mod traffic;
 pub use fast_open::{Deferral, FastOpen, Opening, OpeningPool, SynText};
 pub use particulars::{Deadlines, Pacing, Particulars, ParticularsPool, Reordering, Search, WaitTimes};
 pub use path::{
-    Algorithm, Congestion, DeliveryRate, Ecn, Frto, PathState, Phase, Prr, Rack, Repair, RepairPool,
-    RoundTrip, TailProbe, Undo, WindowUse,
+    Algorithm, Congestion, DeliveryRate, Frto, PathState, Phase, Prr, Rack, RackTimers, Repair, RepairPool,
+    RoundTrip, TailProbe, Undo, WindowTuning, WindowUse,
 };
 pub use sequence::{Fin, PeerFin, ReceiveSequence, SendSequence};
-pub use setup::{Negotiated, Options, Sack, Setup, TimestampUse};
-pub use sides::{AckPolicy, Nagle, SendDue, WindowTuning};
+pub use setup::{Ecn, Handshake, Negotiated, Options, Sack, Setup, TimestampUse};
+pub use sides::{AckPolicy, Nagle, SendDue};
 pub use soft_error::{Hears, Noted};
 pub use timers::{PeerTimer, Timers};
 pub use traffic::{Traffic, TroubleCounts, Wait};
@@ -41,8 +41,8 @@ use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{SeqNum, SessionId};
 
-/// One connection, in the order in which it is asked: what each segment of an established one looks at, what congestion control knows of
-/// its path, and the rest.
+/// One connection, but for what is known of its path ([`PathState`]). In the order in which it is asked: what each segment of an established
+/// one looks at, what each is counted in, and how it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Tcb {
@@ -61,7 +61,7 @@ pub struct Tcb {
     pub timers: Timers,
     pub setup: Setup,
     pub status: Status,
-    pub path: PathState,
+    pub handshake: Handshake,
 }
 
 /// The bytes that go out.
@@ -74,6 +74,10 @@ pub struct SendSide {
     pub due: SendDue,
     /// Window probes, or keepalive probes, since the peer was last heard.
     pub probes: u8,
+    /// Times that the time-out was doubled; that lasts until a round trip is measured (Karn).
+    pub backoff: u8,
+    /// Time-outs since something was last acknowledged.
+    pub timeouts: u8,
 }
 
 /// The bytes that come in.
@@ -83,7 +87,6 @@ pub struct ReceiveSide {
     /// What came out of order.
     pub held: Reassembly,
     pub acks: AckPolicy,
-    pub tuning: WindowTuning,
 }
 
 impl Default for ReceiveSide {
@@ -92,16 +95,16 @@ impl Default for ReceiveSide {
             buffer: ReceiveBuffer::new(SessionId(0), SeqNum::default(), RECEIVE_WINDOW_INITIAL),
             held: Reassembly::default(),
             acks: AckPolicy::default(),
-            tuning: WindowTuning::default(),
         }
     }
 }
 
-/// What went over the connection, for reports, and what of it the program has yet to hear.
+/// What the program has yet to hear, and what went over the connection, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Status {
-    pub traffic: Traffic,
     pub events: TcpEvents,
+    pub traffic: Traffic,
 }
 
 /// What the program has yet to be told.
@@ -130,9 +133,12 @@ impl TcpEvents {
     }
 }
 
-/// Each connection costs this much, and each segment of an established one looks at so much before it comes to the congestion control: a field
-/// more is a decision.
-const _: () = assert!(size_of::<Tcb>() <= 516 && offset_of!(Tcb, path) <= 380);
+/// Each connection costs this much, [`PathState`] beside it: a field more is a decision.
+const _: () = assert!(size_of::<Tcb>() <= 360 && size_of::<PathState>() <= 152);
+
+/// What a segment that comes in order, an ACK of something new and a segment that goes out look at, before they come to what is known of
+/// the path. Of what lies behind it they only count ([`Traffic`]). It is to be three cache lines: what is missing says decision 0043.
+const _: () = assert!(offset_of!(Tcb, status.traffic) <= 272);
 
 impl Tcb {
     /// A record that stands for no connection.
@@ -149,7 +155,7 @@ impl Tcb {
             timers: Timers::default(),
             setup: Setup::default(),
             status: Status::default(),
-            path: PathState::default(),
+            handshake: Handshake::default(),
         }
     }
 
@@ -180,9 +186,9 @@ impl Tcb {
     }
 
     /// Bytes believed to be in the network: RFC 6675's pipe, RFC 5681's FlightSize when nothing is amiss.
-    pub fn pipe(&self) -> u32 {
-        let (board, cc) = (&self.sending.board, &self.path.cc);
-        let left = board.sacked() + board.lost() + cc.dup_acks * u32::from(self.snd.mss);
+    pub fn pipe(&self, path: &PathState) -> u32 {
+        let board = &self.sending.board;
+        let left = board.sacked() + board.lost() + path.cc.dup_acks * u32::from(self.snd.mss);
         self.outstanding().saturating_sub(left)
     }
 
@@ -193,13 +199,13 @@ impl Tcb {
 
     /// Whether a program has given it bytes, or the end: whoever has it next would go on in the middle of another's stream.
     pub fn is_written(&self) -> bool {
-        self.snd.fin.is_queued() || self.queue_end() != self.snd.iss.plus(1)
+        self.snd.fin.is_queued() || self.queue_end() != self.handshake.iss.plus(1)
     }
 
     /// The sequence number of the first byte in the send queue: `snd.una`, not counting SYN and FIN.
     pub fn data_una(&self) -> SeqNum {
         if !self.snd.syn_acked {
-            self.snd.iss.plus(1)
+            self.handshake.iss.plus(1)
         } else if self.snd.fin.is_acked() {
             self.snd.una.minus(1)
         } else {

@@ -1,17 +1,18 @@
-//! What a connection knows of its path: how much may be in the network, how long it takes, what is lost there. One part of the
-//! record ([`super::Tcb`]); [`crate`] works on it.
+//! What a connection knows of its path: how much may be in the network, how long it takes, what is lost there. A record beside
+//! [`super::Tcb`]; [`crate`] works on it.
 
 use crate::pool::{Pool, PoolSlot};
 use toe_base::{Instant, SeqNum};
 
-/// Of these [`Ecn`] alone is asked by each segment; local connections have no path to congest.
+/// Each connection has one, beside its [`super::Tcb`] and in a table of its own: what is known of a path is no part of what a segment of an
+/// established connection is checked by. Local connections have no path to congest, and are measured all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {
     pub rtt: RoundTrip,
     pub cc: Congestion,
     pub rack: Rack,
     pub rate: DeliveryRate,
-    pub ecn: Ecn,
+    pub tuning: WindowTuning,
 }
 
 /// A congestion control algorithm, and where [`crate::congestion::models::Models`] has its state: nowhere until an ACK has something to say to it.
@@ -139,6 +140,28 @@ pub struct Rack {
     /// A tail probe is on its way: `snd.nxt` behind it.
     pub tlp_end_seq: SeqNum,
     pub tlp: TailProbe,
+    pub timers: RackTimers,
+}
+
+/// Deadlines; `FAR_FUTURE` when not armed, as of local connections and of peers without SACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RackTimers {
+    /// Tail loss probe (section 7.2).
+    pub tail_probe: Instant,
+    /// What is late by then is lost (section 6.3).
+    pub reorder: Instant,
+}
+
+impl RackTimers {
+    pub(crate) fn earliest(&self) -> Instant {
+        self.tail_probe.min(self.reorder)
+    }
+}
+
+impl Default for RackTimers {
+    fn default() -> Self {
+        RackTimers { tail_probe: Instant::FAR_FUTURE, reorder: Instant::FAR_FUTURE }
+    }
 }
 
 /// Whether a tail probe is on its way, and what it has.
@@ -160,10 +183,6 @@ pub struct RoundTrip {
     /// Least of the last minutes (RFC 8985 section 6.2 step 1), and when it was measured; 0 until the first.
     pub min_us: u32,
     pub min_at: Instant,
-    /// Times that the time-out was doubled; that lasts until a round trip is measured (Karn).
-    pub backoff: u8,
-    /// Time-outs since something was last acknowledged.
-    pub timeouts: u8,
 }
 
 /// How fast bytes are delivered (draft-cheng-iccrg-delivery-rate-estimation). No bytes are left between them, as each record has one.
@@ -183,13 +202,12 @@ pub struct DeliveryRate {
     pub latest_app_limited: bool,
 }
 
-/// Explicit congestion notification (RFC 3168).
+/// Window auto-tuning: how fast the program reads. No bytes are left between them, as each record has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ecn {
-    /// Both ends do it.
-    pub on: bool,
-    /// ACKs carry ECE until the peer says CWR; with DCTCP, until a segment comes without a mark.
-    pub echo: bool,
-    /// The next new segment says CWR.
-    pub tell_reduced: bool,
+#[repr(Rust, packed(2))]
+pub struct WindowTuning {
+    /// Bytes that it read since.
+    pub consumed: u32,
+    /// When the measurement began.
+    pub since: Instant,
 }

@@ -21,7 +21,6 @@ pub struct SendSequence {
     pub wnd: WindowSize,
     pub wl1: SeqNum,
     pub wl2: SeqNum,
-    pub iss: SeqNum,
     /// Largest window that the peer ever offered (Nagle and SWS avoidance, RFC 9293 section 3.8.6.2.1).
     pub max_wnd: WindowSize,
     /// Segment payload limit towards the peer, options subtracted.
@@ -60,7 +59,6 @@ pub struct ReceiveSequence {
     pub nxt: SeqNum,
     /// The last urgent byte that the peer has told of; one that has long been read, if there is none.
     pub up: SeqNum,
-    pub irs: SeqNum,
     /// Right edge of the window as last advertised; it never moves back.
     pub edge: SeqNum,
     pub fin: PeerFin,

@@ -2,16 +2,25 @@
 
 use super::{FastOpen, Hears};
 use crate::pool::PoolSlot;
-use toe_base::Instant;
 use toe_base::window::WindowScale;
+use toe_base::{Instant, SeqNum};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     pub negotiated: Negotiated,
+    pub ecn: Ecn,
     pub options: Options,
-    pub fast_open: FastOpen,
     /// Where [`super::ParticularsPool`] has what most connections have as it is from the beginning, once it has been changed.
     pub particulars: PoolSlot,
+}
+
+/// Where both streams begin, and how the connection was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handshake {
+    /// Of the two sequence spaces (RFC 9293 section 3.3.1).
+    pub iss: SeqNum,
+    pub irs: SeqNum,
+    pub fast_open: FastOpen,
 }
 
 /// What the SYNs of both ends say: offered in ours, and agreed on once the peer's has come.
@@ -48,6 +57,17 @@ impl TimestampUse {
     pub fn value_at(self, at: Instant) -> u32 {
         at.tcp_timestamp_ms().wrapping_add(self.offset)
     }
+}
+
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ecn {
+    /// Both ends do it.
+    pub on: bool,
+    /// ACKs carry ECE until the peer says CWR; with DCTCP, until a segment comes without a mark.
+    pub echo: bool,
+    /// The next new segment says CWR.
+    pub tell_reduced: bool,
 }
 
 /// What the program set, but for what few set ([`super::WaitTimes`], [`super::Nagle`]).

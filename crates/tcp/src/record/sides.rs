@@ -2,7 +2,7 @@
 //! [`crate::segment_arrives`] work on it.
 
 use crate::pool::PoolSlot;
-use toe_base::{Instant, SeqNum};
+use toe_base::SeqNum;
 
 /// What holds back less than a segment (RFC 9293 section 3.7.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,14 +68,4 @@ impl AckPolicy {
     pub fn owe_duplicate(&mut self) {
         self.duplicates = self.duplicates.saturating_add(1).min(Self::DUPLICATES_MAX);
     }
-}
-
-/// Window auto-tuning: how fast the program reads. No bytes are left between them, as each record has one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(Rust, packed(2))]
-pub struct WindowTuning {
-    /// Bytes that it read since.
-    pub consumed: u32,
-    /// When the measurement began.
-    pub since: Instant,
 }

@@ -2,14 +2,10 @@
 
 use toe_base::Instant;
 
-/// Deadlines, but for those that few connections have ([`super::Deadlines`]); `FAR_FUTURE` when not armed. The wheel holds the earliest.
+/// Deadlines, but for those that few connections have ([`super::Deadlines`]) or that are for losses ([`super::RackTimers`]); `FAR_FUTURE` when not armed. The wheel holds the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
     pub peer: PeerTimer,
-    /// Tail loss probe (RFC 8985 section 7.2).
-    pub tail_probe: Instant,
-    /// What is late by then is lost (RFC 8985 section 6.3).
-    pub reorder: Instant,
     pub delayed_ack: Instant,
     /// Idle receive memory goes back.
     pub release: Instant,
@@ -46,8 +42,6 @@ impl Default for Timers {
         let off = Instant::FAR_FUTURE;
         Timers {
             peer: PeerTimer::Off,
-            tail_probe: off,
-            reorder: off,
             delayed_ack: off,
             release: off,
             heard: Instant::ZERO,
@@ -59,8 +53,8 @@ impl Default for Timers {
 impl Timers {
     /// The earliest of these: [`crate::Tcp::deadline`] knows the others.
     pub(crate) fn earliest(&self) -> Instant {
-        let Timers { peer, tail_probe, reorder, delayed_ack, release, .. } = *self;
-        peer.at().min(tail_probe).min(reorder).min(delayed_ack).min(release)
+        let Timers { peer, delayed_ack, release, .. } = *self;
+        peer.at().min(delayed_ack).min(release)
     }
 
     /// Disarms everything that concerns the peer.

@@ -38,7 +38,7 @@ pub(super) fn check<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segme
     if segment.is_acceptable((tcb.rcv.nxt, tcb.rcv.edge.later(tcb.rcv.nxt))) {
         return Step::Continue;
     }
-    if tcb.state == TcpState::SynReceived && segment.flags.syn() && segment.seq == tcb.rcv.irs {
+    if tcb.state == TcpState::SynReceived && segment.flags.syn() && segment.seq == tcb.handshake.irs {
         return repeated_syn(tcb, cx, segment);
     }
     cx.tcp.counters.add(Counter::DropUnacceptable);

@@ -4,7 +4,7 @@ use super::sack;
 use super::step::{Step, challenge};
 use crate::ack_event::AckEvent;
 use crate::counter::Counter;
-use crate::record::{Fin, Particulars, ParticularsPool, PeerTimer, SendDue, Tcb};
+use crate::record::{Fin, Particulars, ParticularsPool, PathState, PeerTimer, SendDue, Tcb};
 use crate::segment::{FlowEvent, Segment};
 use crate::state::{TcpEvent, TcpState};
 use crate::{RxContext, deferral, rack, recovery, rtt, soft_error, timeout};
@@ -46,19 +46,19 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Seg
         tcb.snd.wl1 = segment.seq;
         tcb.snd.wl2 = ack;
     }
-    let was_answered_late = in_syn_received && tcb.path.rtt.timeouts > 0;
+    let was_answered_late = in_syn_received && tcb.sending.timeouts > 0;
     if ack.at_or_after(tcb.snd.una) {
         acknowledge(tcb, cx, segment, ack);
     }
     if was_answered_late {
-        tcb.path.rtt.backoff = 0;
+        tcb.sending.backoff = 0;
         if !deferral::was_heard(tcb, &cx.tcp.openings) {
-            recovery::handshake_lost(tcb);
+            recovery::handshake_lost(tcb, cx.path);
         }
     }
     if in_syn_received {
-        if tcb.setup.fast_open.was_passive {
-            cx.tcp.openings.vacate(&mut tcb.setup.fast_open.opening);
+        if tcb.handshake.fast_open.was_passive {
+            cx.tcp.openings.vacate(&mut tcb.handshake.fast_open.opening);
         }
         return Step::Done(FlowEvent::Established);
     }
@@ -90,19 +90,19 @@ pub(super) fn process_stray<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment
 fn acknowledge<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment, ack: SeqNum) {
     soft_error::overcome(tcb);
     let is_duplicate = is_duplicate(tcb, segment, ack);
-    let (probing, backoff) = (!tcb.timers.persist().is_far_future(), tcb.path.rtt.backoff);
-    let mut event = sack::take(tcb, cx.tcp, cx.now, segment, ack);
+    let (probing, backoff) = (!tcb.timers.persist().is_far_future(), tcb.sending.backoff);
+    let mut event = sack::take(tcb, cx.path, cx.tcp, cx.now, segment, ack);
     event.is_duplicate = is_duplicate;
     let fin_acked = event.acked > 0 && advance(tcb, cx, ack);
-    recovery::on_ack(tcb, cx.tcp, cx.now, &event);
-    rearm(tcb, cx.now, &event);
+    recovery::on_ack(tcb, cx.path, cx.tcp, cx.now, &event);
+    rearm(tcb, cx.path, cx.now, &event);
     update_window(tcb, cx, segment, ack, event.acked > 0);
     if probing && !tcb.timers.persist().is_far_future() {
         // The peer took the probe's byte and is as full as before: no reason to probe more often.
-        tcb.path.rtt.backoff = backoff;
+        tcb.sending.backoff = backoff;
     }
     if fin_acked {
-        finish(tcb, &mut cx.tcp.particulars, cx.now);
+        finish(tcb, cx.path, &mut cx.tcp.particulars, cx.now);
     }
 }
 
@@ -137,10 +137,10 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
     }
     tcb.snd.una = ack;
     tcb.snd.up = tcb.snd.up.later(ack);
-    tcb.path.rtt.timeouts = 0;
+    tcb.sending.timeouts = 0;
     if tcb.is_local {
         // There is no path whose round trip the next sample would tell: the peer has memory again.
-        tcb.path.rtt.backoff = 0;
+        tcb.sending.backoff = 0;
     }
     if let Some(Particulars { record_ends, trouble, .. }) =
         cx.tcp.particulars.taken_mut(&tcb.setup.particulars)
@@ -155,11 +155,11 @@ pub(super) fn advance<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, ack: SeqNum) 
 }
 
 /// RFC 6298 sections 5.2 and 5.3, RFC 8985 section 7.2. While the window is probed, the probes take the timer's place.
-fn rearm(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
+fn rearm(tcb: &mut Tcb, path: &mut PathState, now: Instant, event: &AckEvent) {
     if event.acked > 0 {
         let outstanding = tcb.snd.nxt != tcb.snd.una;
         if outstanding && tcb.timers.persist().is_far_future() {
-            tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb)));
+            tcb.timers.peer = PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(tcb, path)));
         } else {
             tcb.timers.stop_retransmit();
         }
@@ -169,15 +169,15 @@ fn rearm(tcb: &mut Tcb, now: Instant, event: &AckEvent) {
         }
     }
     if event.delivered > 0 {
-        rack::schedule_tail_probe(tcb, now);
+        rack::schedule_tail_probe(tcb, path, now);
     }
 }
 
 /// Our FIN is acknowledged.
-fn finish(tcb: &mut Tcb, pool: &mut ParticularsPool, now: Instant) {
+fn finish(tcb: &mut Tcb, path: &mut PathState, pool: &mut ParticularsPool, now: Instant) {
     tcb.state = tcb.state.after(TcpEvent::FinAcked);
     match tcb.state {
-        TcpState::TimeWait => timeout::start_time_wait(tcb, pool, now),
+        TcpState::TimeWait => timeout::start_time_wait(tcb, path, pool, now),
         TcpState::FinWait2 if tcb.orphaned => timeout::start_fin_wait_2(tcb, pool, now),
         _ => {}
     }
@@ -209,7 +209,7 @@ fn update_window<H>(
             tcb.timers.stalled_since = Instant::FAR_FUTURE;
         }
         // The probes' doublings say nothing of the path.
-        let was_probed = core::mem::take(&mut tcb.path.rtt.backoff) > 0;
+        let was_probed = core::mem::take(&mut tcb.sending.backoff) > 0;
         if was_probed {
             // What was probed with the peer has dropped: it goes again with the rest.
             tcb.sending.board.mark_lost(&mut cx.tcp.sent, |_| true);

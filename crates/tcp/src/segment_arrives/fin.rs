@@ -24,6 +24,6 @@ pub(super) fn process<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>) {
         tcb.receiving.acks.now = true;
     }
     if tcb.state == TcpState::TimeWait {
-        timeout::start_time_wait(tcb, &mut cx.tcp.particulars, cx.now);
+        timeout::start_time_wait(tcb, cx.path, &mut cx.tcp.particulars, cx.now);
     }
 }

@@ -74,7 +74,7 @@ fn synchronized<H: HostMemory>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, rx: &Rx
         }
     }
     note_timestamp(tcb, &segment);
-    ecn::data_arrived(tcb, &mut cx.tcp.models, &segment, rx.is_marked);
+    ecn::data_arrived(tcb, cx.path, &mut cx.tcp.models, &segment, rx.is_marked);
     urgent::note(tcb, &segment);
     let event = match text::process(tcb, cx, rx) {
         Step::Continue => {
@@ -113,7 +113,7 @@ fn in_time_wait<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &Segment) 
         ours.recent = recent;
     }
     if wait.until != before.until {
-        timeout::start_time_wait(tcb, &mut cx.tcp.particulars, cx.now);
+        timeout::start_time_wait(tcb, cx.path, &mut cx.tcp.particulars, cx.now);
     }
     if wait.holds_back(cx.now) && !before.holds_back(cx.now) {
         note_answer(tcb, cx);

@@ -16,7 +16,7 @@ pub(super) fn check_rst<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &S
         return challenge(tcb, cx);
     }
     let errno = match tcb.state {
-        TcpState::SynReceived if !tcb.setup.fast_open.early => Errno::ECONNREFUSED,
+        TcpState::SynReceived if !tcb.handshake.fast_open.early => Errno::ECONNREFUSED,
         TcpState::CloseWait => Errno::EPIPE,
         // In CLOSING and LAST_ACK the peer may not have everything, which the RFC keeps to itself, and Linux tells.
         _ => Errno::ECONNRESET,
@@ -29,7 +29,7 @@ pub(super) fn check_syn<H>(tcb: &mut Tcb, cx: &mut RxContext<'_, H>, segment: &S
     if !segment.flags.syn() {
         return Step::Continue;
     }
-    let is_nobodys = tcb.setup.fast_open.was_passive && !tcb.setup.fast_open.early;
+    let is_nobodys = tcb.handshake.fast_open.was_passive && !tcb.handshake.fast_open.early;
     if tcb.state == TcpState::SynReceived && is_nobodys {
         // Back to LISTEN, as if the first SYN had never come. What a program may have by Fast Open has come.
         tcb.state = tcb.state.after(TcpEvent::Delete);

@@ -12,26 +12,34 @@ use toe_base::{Instant, SeqNum};
 use toe_wire::tcp::{SackBlock, SackBlocks, TcpFlags};
 
 /// Takes `ack` and the segment's SACK blocks; the numbers of the record stay as they are.
-pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment, ack: SeqNum) -> AckEvent {
+pub(super) fn take(
+    tcb: &mut Tcb,
+    path: &mut PathState,
+    tcp: &mut Tcp,
+    now: Instant,
+    segment: &Segment,
+    ack: SeqNum,
+) -> AckEvent {
     let in_use = tcb.setup.negotiated.timestamps;
     let echo = segment.timestamps.filter(|_| in_use.is_some()).map(|(_, echo)| echo);
     let timestamps = in_use.unwrap_or_default();
     let mut event = AckEvent {
         acked: ack.distance_from(tcb.snd.una),
-        pipe_before: tcb.pipe(),
+        pipe_before: tcb.pipe(path),
         lost_before: tcb.sending.board.lost_ever(),
         outstanding_before: tcb.outstanding(),
         echo,
-        ece: segment.flags.contains(TcpFlags::ECE) && tcb.path.ecn.on,
+        ece: segment.flags.contains(TcpFlags::ECE) && tcb.setup.ecn.on,
         ..AckEvent::default()
     };
-    let heard = Heard { now, echo, min_rtt_us: tcb.path.rtt.min_us, timestamps };
+    let heard = Heard { now, echo, min_rtt_us: path.rtt.min_us, timestamps };
     let mut sample = Sample::default();
     let mut rtt = RttSample::default();
-    let recover = tcb.path.cc.recover;
+    let recover = path.cc.recover;
     let mut overtaken = 0u32;
     let has_sack = tcb.has_sack();
-    let Tcb { snd, sending: SendSide { board, .. }, path: PathState { rack, .. }, .. } = tcb;
+    let Tcb { snd, sending: SendSide { board, .. }, .. } = tcb;
+    let rack = &mut path.rack;
     let mut delivered = |range: &SentRange, in_order: bool| {
         use crate::scoreboard::Fate;
         if range.fate == Fate::Sacked {
@@ -62,9 +70,11 @@ pub(super) fn take(tcb: &mut Tcb, tcp: &mut Tcp, now: Instant, segment: &Segment
     }
     count_trouble(tcb, tcp, &event, overtaken);
     event.rtt_us = rtt.latest;
-    tcb.path.rtt.acknowledged(&rtt, &event, timestamps.value_at(now), now);
+    if path.rtt.acknowledged(&rtt, &event, timestamps.value_at(now), now) {
+        tcb.sending.backoff = 0;
+    }
     let lost_ever = tcb.sending.board.lost_ever();
-    event.sample = sample.finish(&mut tcb.path.rate, event.delivered, lost_ever, tcb.path.rtt.min_us, now);
+    event.sample = sample.finish(&mut path.rate, event.delivered, lost_ever, path.rtt.min_us, now);
     event
 }
 
@@ -100,7 +110,7 @@ fn duplicated(tcb: &Tcb, segment: &Segment, ack: SeqNum) -> u32 {
     let is_sane = first.left.before(first.right)
         && first.right.at_or_before(tcb.snd.nxt)
         && first.left.at_or_after(oldest)
-        && first.left.after(tcb.snd.iss);
+        && first.left.after(tcb.handshake.iss);
     if is_sane { first.right.distance_from(first.left) } else { 0 }
 }
 

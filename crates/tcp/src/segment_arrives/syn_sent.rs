@@ -19,7 +19,7 @@ pub(super) fn process<H: HostMemory>(
 ) -> FlowEvent {
     let segment = rx.segment;
     if let Some(ack) = segment.ack
-        && (ack.at_or_before(tcb.snd.iss) || ack.after(tcb.snd.nxt))
+        && (ack.at_or_before(tcb.handshake.iss) || ack.after(tcb.snd.nxt))
     {
         cx.tcp.counters.add(Counter::DropUnacceptable);
         // "Send a reset (unless the RST bit is set)": the peer has a half-open connection of ours.
@@ -35,7 +35,7 @@ pub(super) fn process<H: HostMemory>(
     if !segment.flags.syn() {
         return FlowEvent::None;
     }
-    take_syn(tcb, &segment);
+    take_syn(tcb, cx.path, &segment);
     tcb.timers.heard = cx.now;
     tcb.receiving.acks.now = true;
     let Some(ack) = segment.ack else {
@@ -44,16 +44,16 @@ pub(super) fn process<H: HostMemory>(
         tcb.sending.board.mark_lost(&mut cx.tcp.sent, |_| true);
         return FlowEvent::None;
     };
-    tcb.path.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
-    let timed_out = tcb.path.rtt.timeouts > 0;
-    let _ = sack::take(tcb, cx.tcp, cx.now, &segment, ack);
+    tcb.setup.ecn.on = ecn::accepted(cx.tcp.config.ecn, &segment);
+    let timed_out = tcb.sending.timeouts > 0;
+    let _ = sack::take(tcb, cx.path, cx.tcp, cx.now, &segment, ack);
     ack::advance(tcb, cx, ack);
     tcb.snd.wl2 = ack;
-    tcb.path.rtt.backoff = 0;
-    tcb.path.rtt.timeouts = 0;
-    let opening = cx.tcp.openings.one(&tcb.setup.fast_open.opening);
-    if opening.sent > 0 && ack.after(tcb.snd.iss.plus(1)) {
-        tcb.setup.fast_open.syn_text = SynText::Taken;
+    tcb.sending.backoff = 0;
+    tcb.sending.timeouts = 0;
+    let opening = cx.tcp.openings.one(&tcb.handshake.fast_open.opening);
+    if opening.sent > 0 && ack.after(tcb.handshake.iss.plus(1)) {
+        tcb.handshake.fast_open.syn_text = SynText::Taken;
     }
     // Bytes of our SYN that the peer did not take go again now, and it says nothing of congestion (RFC 7413 section
     // 4.2.2).
@@ -64,7 +64,7 @@ pub(super) fn process<H: HostMemory>(
         tcb.state = tcb.state.after(TcpEvent::Close);
     }
     if timed_out {
-        recovery::handshake_lost(tcb);
+        recovery::handshake_lost(tcb, cx.path);
     }
     tcb.timers.stalled_since = Instant::FAR_FUTURE;
     note_timestamp(tcb, &segment);

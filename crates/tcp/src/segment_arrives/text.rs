@@ -7,7 +7,7 @@ use crate::open::QUICK_ACKS;
 use crate::pressure::Pressure;
 use crate::reassembly::SeqRange;
 use crate::receive_buffer::{NoMemory, Text};
-use crate::record::{AckReports, Particulars, ParticularsPool, PeerFin, Tcb};
+use crate::record::{AckReports, Particulars, ParticularsPool, PathState, PeerFin, Tcb};
 use crate::segment::{FlowEvent, Payload, RxSegment, Segment};
 use crate::{RxContext, Tcp};
 use toe_base::limits::{LONG_PATH_US, RECEIVE_WINDOW_MAX, RECEIVE_WINDOW_NEAR};
@@ -238,8 +238,15 @@ pub(super) fn delay_ack(tcb: &mut Tcb, now: Instant) {
 
 /// The host gave `len` bytes back: grow the window when it keeps up with the path, and tell the peer when that is
 /// worth a segment (RFC 9293 section 3.8.6.2.2).
-pub fn credit_given(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant, len: u32, pressure: Pressure) {
-    tune_window(tcb, pool, now, len, pressure);
+pub fn credit_given(
+    tcb: &mut Tcb,
+    path: &mut PathState,
+    pool: &ParticularsPool,
+    now: Instant,
+    len: u32,
+    pressure: Pressure,
+) {
+    tune_window(tcb, path, pool, now, len, pressure);
     if tcb.receiving.buffer.is_starved() && !pressure.is_high() {
         tcb.receiving.buffer.note_memory(true);
     }
@@ -258,14 +265,20 @@ pub fn credit_given(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant, len: u3
 
 /// Doubles the window as soon as a quarter of it has been read within a round trip. A peer in slow start has twice as much
 /// under way in the next one, and so much again before the first of it is read: it never meets the window's edge.
-fn tune_window(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant, len: u32, pressure: Pressure) {
-    let interval = u64::from(tcb.path.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
-    let since = now.since_us(tcb.receiving.tuning.since);
-    tcb.receiving.tuning.consumed = tcb.receiving.tuning.consumed.saturating_add(len);
-    let keeps_up =
-        tcb.receiving.tuning.consumed > tcb.receiving.buffer.window_max / 4 && since < 4 * interval;
+fn tune_window(
+    tcb: &mut Tcb,
+    path: &mut PathState,
+    pool: &ParticularsPool,
+    now: Instant,
+    len: u32,
+    pressure: Pressure,
+) {
+    let interval = u64::from(path.rtt.srtt_us).max(TUNE_INTERVAL_MIN_US);
+    let since = now.since_us(path.tuning.since);
+    path.tuning.consumed = path.tuning.consumed.saturating_add(len);
+    let keeps_up = path.tuning.consumed > tcb.receiving.buffer.window_max / 4 && since < 4 * interval;
     if keeps_up && !pressure.is_high() {
-        let near = tcb.path.rtt.srtt_us < LONG_PATH_US;
+        let near = path.rtt.srtt_us < LONG_PATH_US;
         let most = if near { RECEIVE_WINDOW_NEAR } else { RECEIVE_WINDOW_MAX };
         let limit = pool.one(&tcb.setup.particulars).receive_window_limit.min(most);
         // What it has it keeps: only who sets the limit lowers it.
@@ -273,8 +286,8 @@ fn tune_window(tcb: &mut Tcb, pool: &ParticularsPool, now: Instant, len: u32, pr
         tcb.receiving.buffer.window_max = tcb.receiving.buffer.window_max.max(doubled);
     }
     if keeps_up || since >= interval {
-        tcb.receiving.tuning.consumed = 0;
-        tcb.receiving.tuning.since = now;
+        path.tuning.consumed = 0;
+        path.tuning.since = now;
     }
 }
 
@@ -288,6 +301,7 @@ mod tests {
     #[test]
     fn slivers_of_the_window_are_not_offered() {
         let mut tcb = Tcb::vacant();
+        let mut path = PathState::default();
         tcb.state = TcpState::Established;
         tcb.snd.mss = 1000;
         tcb.receiving.buffer.window_max = 8000;
@@ -297,6 +311,7 @@ mod tests {
             tcb.receiving.buffer.consumed = tcb.receiving.buffer.consumed.plus(len);
             credit_given(
                 &mut tcb,
+                &mut path,
                 &ParticularsPool::of_smallest(1),
                 Instant::from_millis(1),
                 len,
@@ -312,11 +327,12 @@ mod tests {
     /// The window of a reader that keeps up with a path of this round trip, after a while.
     fn window_after(srtt_us: u32) -> u32 {
         let mut tcb = Tcb::vacant();
-        tcb.path.rtt.srtt_us = srtt_us;
+        let mut path = PathState::default();
+        path.rtt.srtt_us = srtt_us;
         for round in 1..20 {
             let now = Instant::from_micros(round * u64::from(srtt_us.max(1000)));
             let window = tcb.receiving.buffer.window_max;
-            credit_given(&mut tcb, &ParticularsPool::of_smallest(1), now, window, Pressure::None);
+            credit_given(&mut tcb, &mut path, &ParticularsPool::of_smallest(1), now, window, Pressure::None);
         }
         tcb.receiving.buffer.window_max
     }
@@ -330,11 +346,13 @@ mod tests {
     #[test]
     fn the_window_does_not_grow_where_memory_is_scarce() {
         let mut tcb = Tcb::vacant();
-        tcb.path.rtt.srtt_us = 50;
+        let mut path = PathState::default();
+        path.rtt.srtt_us = 50;
         for round in 1..20 {
             let window = tcb.receiving.buffer.window_max;
             credit_given(
                 &mut tcb,
+                &mut path,
                 &ParticularsPool::of_smallest(1),
                 Instant::from_millis(round),
                 window,
@@ -347,7 +365,8 @@ mod tests {
     #[test]
     fn the_window_stays_ahead_of_slow_start() {
         let mut tcb = Tcb::vacant();
-        tcb.path.rtt.srtt_us = 40_000;
+        let mut path = PathState::default();
+        path.rtt.srtt_us = 40_000;
         let segment: u32 = 1448;
         for round in 1..10u64 {
             // Twice as much each round trip, in pairs of segments that come a millisecond apart.
@@ -364,6 +383,7 @@ mod tests {
                 let now = Instant::from_millis(40 * round + u64::from(n));
                 credit_given(
                     &mut tcb,
+                    &mut path,
                     &ParticularsPool::of_smallest(1),
                     now,
                     flight / credits,
@@ -376,11 +396,13 @@ mod tests {
     #[test]
     fn a_reader_that_does_not_keep_up_gets_no_more() {
         let mut tcb = Tcb::vacant();
-        tcb.path.rtt.srtt_us = 10_000;
+        let mut path = PathState::default();
+        path.rtt.srtt_us = 10_000;
         for round in 1..20 {
             let window = tcb.receiving.buffer.window_max;
             credit_given(
                 &mut tcb,
+                &mut path,
                 &ParticularsPool::of_smallest(1),
                 Instant::from_millis(round * 10),
                 window / 5,

@@ -110,7 +110,7 @@ fn cwnd(world: &World, conns: (usize, usize)) -> u32 {
     let side = &world.sides[A];
     let flows = &side.engine.hostif.sessions.get(side.session).expect("open").flows;
     let idx = flows.get(side.conns[conns.0].id).expect("open");
-    side.engine.flows.get(idx).tcb.path.cc.cwnd
+    side.engine.flows.path(idx).cc.cwnd
 }
 
 /// Random losses of one segment in a hundred: the time it takes follows the window, not the time-outs.
