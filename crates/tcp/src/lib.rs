@@ -272,16 +272,6 @@ impl Tcp {
         }
     }
 
-    /// When the connection next has something to do, whatever comes.
-    pub fn deadline(&self, tcb: &Tcb, path: &PathState) -> Instant {
-        let mut often = tcb.timers.earliest();
-        if !tcb.is_local {
-            often = often.min(path.rack.timers.earliest());
-        }
-        let particulars = self.particulars.taken(&tcb.setup.particulars);
-        particulars.map_or(often, |particulars| often.min(particulars.deadlines.earliest()))
-    }
-
     /// For a segment of a connection in TIME_WAIT.
     pub fn in_time_wait(&mut self, now: Instant) -> TimeWaitContext<'_> {
         let Tcp { config, challenges, counters, .. } = self;
