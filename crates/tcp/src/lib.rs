@@ -102,6 +102,7 @@ pub mod fast_open;
 pub mod limit;
 pub mod memory;
 pub mod open;
+pub mod options;
 pub mod outgoing;
 pub mod output;
 pub mod path_mtu;
