@@ -47,8 +47,8 @@ pub struct Flags {
     /// Configuration file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A link: tap:NAME, packet:NAME, xdp:NAME (with ?drop=1%&reorder=1%&seed=7 to inject faults), or local.
-    #[arg(long, value_name = "DRIVER:IFNAME")]
+    /// The help names the drivers that there are.
+    #[arg(long, value_name = "DRIVER:IFNAME", help = port_help())]
     pub port: Vec<String>,
     /// An address of the preceding --port, as 10.0.0.2/24 or fd00::2/64.
     #[arg(long, value_name = "CIDR")]
@@ -96,6 +96,11 @@ pub struct Flags {
     /// The standard input is a pipe: end once it is closed and the last session has gone.
     #[arg(long, hide = true)]
     pub private: bool,
+}
+
+fn port_help() -> String {
+    let forms = toe_port::Driver::forms();
+    format!("A link: {forms} (with ?drop=1%&reorder=1%&seed=7 to inject faults), or local")
 }
 
 /// How log lines look.
