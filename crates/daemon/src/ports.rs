@@ -237,8 +237,7 @@ impl Ports {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.id == id) else { return };
         slot.is_veth = link.is_veth;
         let is_other = slot.index.replace(index).is_some_and(|before| before != index);
-        // A TAP is the engine's while it is open, and is gone when it is closed.
-        let is_changed = slot.spec.driver != Driver::Tap
+        let is_changed = !slot.spec.driver.makes_interface()
             && (slot.port.mtu() != link.mtu || link.mac.is_some_and(|mac| mac != slot.port.mac()));
         if is_changed && !is_other && !slot.must_reopen && slot.spec.driver.shares_address() {
             slot.refresh(engine);
@@ -448,7 +447,7 @@ fn speak_ipv6(addrs: &mut Vec<(Addr, u8)>, driver: Driver, port: &mut dyn Port) 
     const PREFIX_LEN: u8 = 64;
     port.receive_groups()?;
     let is_named = addrs.iter().any(|(addr, _)| addr.is_link_local());
-    if driver == Driver::Tap && !is_named {
+    if driver.has_own_mac() && !is_named {
         addrs.push((link_local_of(port.mac(), 0), PREFIX_LEN));
     }
     Ok(())

@@ -1,5 +1,5 @@
 //! Frames on their way out: gathered in one buffer, each behind its virtio-net header, and handed to the kernel in
-//! batches. Both drivers send through it, so what a full kernel queue means is decided once, here.
+//! batches. TAP and AF_PACKET send through it, so what a full kernel queue means is decided once, here.
 
 use std::io;
 use std::ops::Range;

@@ -19,19 +19,93 @@ pub enum Driver {
     Xdp,
 }
 
+/// What people are told of a driver.
+struct About {
+    driver: Driver,
+    name: &'static str,
+    /// What it is, in messages.
+    is: &'static str,
+    /// What whoever opens it needs who is not root.
+    needs: &'static str,
+}
+
+/// A line a driver: from this they are parsed, and messages and help name them.
+const DRIVERS: [About; 3] = [
+    About {
+        driver: Driver::Tap,
+        name: "tap",
+        is: "a TAP interface, made if it is not there",
+        needs: "CAP_NET_ADMIN",
+    },
+    About {
+        driver: Driver::Packet,
+        name: "packet",
+        is: "an existing Ethernet interface, with addresses of the engine's own",
+        needs: "CAP_NET_RAW and CAP_NET_ADMIN",
+    },
+    About {
+        driver: Driver::Xdp,
+        name: "xdp",
+        is: "an existing Ethernet interface, with the host's addresses",
+        needs: "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF",
+    },
+];
+
+/// What the engine has to know of a driver, beside what its port says.
 impl Driver {
     /// Whether addresses, routes and neighbours are the kernel's, and given to nobody.
     pub const fn shares_address(self) -> bool {
         matches!(self, Driver::Xdp)
     }
 
-    pub const fn name(self) -> &'static str {
-        match self {
-            Driver::Tap => "tap",
-            Driver::Packet => "packet",
-            Driver::Xdp => "xdp",
-        }
+    /// Whether the interface is the engine's while the port is open, and gone when it is closed.
+    pub const fn makes_interface(self) -> bool {
+        matches!(self, Driver::Tap)
     }
+
+    /// Whether the engine has a hardware address there that is not the kernel's.
+    pub const fn has_own_mac(self) -> bool {
+        matches!(self, Driver::Tap)
+    }
+
+    /// Whether its frames can be of a VLAN. Elsewhere the kernel has interfaces of one.
+    pub const fn takes_vlan(self) -> bool {
+        matches!(self, Driver::Tap)
+    }
+
+    /// Whether frames lie in memory that is locked, and that counts against the user's limit.
+    pub const fn locks_memory(self) -> bool {
+        matches!(self, Driver::Xdp)
+    }
+
+    pub fn name(self) -> &'static str {
+        self.about().map_or("", |about| about.name)
+    }
+
+    /// What whoever opens it needs who is not root.
+    pub(crate) fn needs(self) -> &'static str {
+        self.about().map_or("", |about| about.needs)
+    }
+
+    fn about(self) -> Option<&'static About> {
+        DRIVERS.iter().find(|about| about.driver == self)
+    }
+
+    /// What `--port` can be given, for the help: `tap:NAME, packet:NAME, …`.
+    pub fn forms() -> String {
+        DRIVERS.iter().map(form).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn form(about: &About) -> String {
+    format!("{}:NAME", about.name)
+}
+
+/// `a, b or c`.
+fn one_of(choices: impl Iterator<Item = String>) -> String {
+    let mut choices: Vec<String> = choices.collect();
+    let last = choices.pop().unwrap_or_default();
+    if choices.is_empty() { last } else { format!("{} or {last}", choices.join(", ")) }
 }
 
 /// A port to open.
@@ -72,17 +146,13 @@ impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpecError::NoDriver { given } => {
-                write!(
-                    f,
-                    "`{given}` names no driver: write tap:NAME, packet:NAME or xdp:NAME, such as packet:eth1"
-                )
+                let forms = one_of(DRIVERS.iter().map(form));
+                write!(f, "`{given}` names no driver: write {forms}, such as packet:eth1")
             }
-            SpecError::UnknownDriver { given } => write!(
-                f,
-                "unknown driver `{given}`: use tap (a TAP interface, made if it is not there), packet (an existing \
-                 Ethernet interface, with addresses of the engine's own) or xdp (an existing Ethernet interface, with \
-                 the host's addresses)"
-            ),
+            SpecError::UnknownDriver { given } => {
+                let known = one_of(DRIVERS.iter().map(|about| format!("{} ({})", about.name, about.is)));
+                write!(f, "unknown driver `{given}`: use {known}")
+            }
             SpecError::BadInterfaceName { given } => write!(
                 f,
                 "`{given}` is no interface name: use 1 to {NAME_MAX} letters, digits, `-`, `_` or `.` (see `ip link`)"
@@ -90,9 +160,11 @@ impl fmt::Display for SpecError {
             SpecError::BadVlan { value } => write!(f, "`{value}` is no VLAN: write a number from 1 to 4094"),
             SpecError::NoVlanHere { driver, interface, vlan } => {
                 let (driver, id) = (driver.name(), vlan.raw());
+                let takers = DRIVERS.iter().filter(|about| about.driver.takes_vlan());
+                let takers = one_of(takers.map(|about| about.name.to_owned()));
                 write!(
                     f,
-                    "?vlan= is for tap only; for {driver} make an interface of that network and give that: `ip link add \
+                    "?vlan= is for {takers} only; for {driver} make an interface of that network and give that: `ip link add \
                      link {interface} name {interface}.{id} type vlan id {id}`, then {driver}:{interface}.{id}"
                 )
             }
@@ -113,18 +185,14 @@ impl FromStr for PortSpec {
         };
         let (driver, interface) =
             link.split_once(':').ok_or_else(|| SpecError::NoDriver { given: link.to_owned() })?;
-        let driver = match driver {
-            "tap" => Driver::Tap,
-            "packet" => Driver::Packet,
-            "xdp" => Driver::Xdp,
-            other => return Err(SpecError::UnknownDriver { given: other.to_owned() }),
-        };
+        let about = DRIVERS.iter().find(|about| about.name == driver);
+        let driver = about.ok_or_else(|| SpecError::UnknownDriver { given: driver.to_owned() })?.driver;
         if !is_interface_name(interface) {
             return Err(SpecError::BadInterfaceName { given: interface.to_owned() });
         }
         let interface = interface.to_owned();
         let (vlan, faults) = options.map_or(Ok((None, None)), take_vlan)?;
-        if let Some(vlan) = vlan.filter(|_| driver != Driver::Tap) {
+        if let Some(vlan) = vlan.filter(|_| !driver.takes_vlan()) {
             return Err(SpecError::NoVlanHere { driver, interface, vlan });
         }
         let faults = faults.as_deref().map(FaultPlan::from_str).transpose().map_err(SpecError::Fault)?;
@@ -177,6 +245,18 @@ mod tests {
     }
 
     #[test]
+    fn each_driver_is_known_by_its_name() {
+        for driver in [Driver::Tap, Driver::Packet, Driver::Xdp] {
+            assert!(driver.about().is_some(), "{driver:?} has a line");
+        }
+        for about in DRIVERS {
+            let spec: PortSpec = form(&about).parse().expect(about.name);
+            assert_eq!((spec.driver, about.driver.name()), (about.driver, about.name));
+        }
+        assert_eq!(Driver::forms(), "tap:NAME, packet:NAME, xdp:NAME");
+    }
+
+    #[test]
     fn faults_follow_a_question_mark() {
         let spec: PortSpec =
             "packet:veth0?drop=1%&tx_reorder=0.5%&rx_delay_us=200&seed=7".parse().expect("good");
@@ -216,8 +296,9 @@ mod tests {
     #[test]
     fn every_refusal_says_what_to_write() {
         let cases = [
-            ("eth0", "packet:eth1"),
-            ("dpdk:eth0", "use tap"),
+            ("eth0", "write tap:NAME, packet:NAME or xdp:NAME, such as packet:eth1"),
+            ("dpdk:eth0", "use tap (a TAP interface, made if it is not there), packet (an existing"),
+            ("packet:eth1?vlan=12", "?vlan= is for tap only; for packet"),
             ("tap:", "interface name"),
             ("tap:a b", "interface name"),
             ("tap:tap%d", "interface name"),

@@ -164,7 +164,8 @@ const fn replayed(level: c_int, name: c_int) -> Replayed {
     Replayed { level, name }
 }
 
-/// The options with an effect on an engine's socket.
+/// The options with an effect on an engine's socket, each with a bit of the state. The bits are used up: one more belongs to [`RARE`]. What is
+/// in none of these tables, and unknown to [`option_model`], is the twin's alone ([`OptionKind::Indifferent`]), and the engine never hears of it.
 const REPLAYED: [Replayed; 20] = [
     replayed(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     replayed(libc::SOL_SOCKET, libc::SO_LINGER),
@@ -210,7 +211,8 @@ const GROUPS: [(Replayed, &[Replayed]); 3] = [
     ),
     (FIRST_OF_RARE, RARE),
 ];
-/// What few programs set, and the connection, or those that come in at a listener, are to say again.
+/// What few programs set, and the connection, or those that come in at a listener, are to say again. Whoever sets one of them has all of them
+/// repeated as the twin has them: of those that he did not set, these are the kernel's defaults.
 const RARE: &[Replayed] = &[
     replayed(libc::SOL_SOCKET, libc::SO_PRIORITY),
     replayed(libc::SOL_SOCKET, libc::SO_MARK),
@@ -405,6 +407,17 @@ mod tests {
     use super::*;
 
     // Each test uses descriptors of its own: the table is the process's.
+
+    #[test]
+    fn what_the_engine_acts_on_is_repeated() {
+        for (level, name) in toe::socket::offloaded() {
+            let option = replayed(level, name);
+            let OptionKind::Replay(bit) = option_kind(level, name) else {
+                panic!("{option:?} would be accepted and never told to the engine: add it to RARE")
+            };
+            assert!(bit.options().any(|repeated| repeated == option), "{option:?}");
+        }
+    }
 
     #[test]
     fn options_are_collected_and_listed() {

@@ -20,7 +20,8 @@ macro_rules! spelled {
     };
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A value more is a field here and in [`TcpConfig::DEFAULT`]; toed's `config/tcp.rs` reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
     pub congestion: AlgorithmName,
     pub ecn: EcnMode,
@@ -30,11 +31,27 @@ pub struct TcpConfig {
     pub rfc1337: bool,
 }
 
+impl TcpConfig {
+    /// Where nothing is said.
+    pub const DEFAULT: TcpConfig = TcpConfig {
+        congestion: AlgorithmName::Cubic,
+        ecn: EcnMode::Accept,
+        fast_open: FastOpenMode::Client,
+        syn_cookies: SynCookies::Overflow,
+        rfc1337: false,
+    };
+}
+
+impl Default for TcpConfig {
+    fn default() -> TcpConfig {
+        TcpConfig::DEFAULT
+    }
+}
+
 /// Names of [congestion control algorithms](crate::congestion), as TCP_CONGESTION and the configuration spell them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlgorithmName {
     Reno,
-    #[default]
     Cubic,
     Dctcp,
     Bbr,
@@ -54,11 +71,10 @@ impl AlgorithmName {
 }
 
 /// Whether connections use [ECN](crate::ecn) (Linux: tcp_ecn).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EcnMode {
     Off,
     /// When the peer asks.
-    #[default]
     Accept,
     /// Ask, too.
     Request,
@@ -67,11 +83,10 @@ pub enum EcnMode {
 spelled!(EcnMode: Off = "off", Accept = "passive", Request = "on");
 
 /// Who may use [Fast Open](crate::fast_open) (Linux: tcp_fastopen).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastOpenMode {
     Off,
     /// Programs that connect.
-    #[default]
     Client,
     /// Listeners that ask for it.
     Server,
@@ -91,12 +106,11 @@ impl FastOpenMode {
 }
 
 /// When a SYN is answered with a cookie and forgotten (Linux: tcp_syncookies).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SynCookies {
     /// Never: a SYN too many is dropped.
     Off,
     /// When its listener has no room.
-    #[default]
     Overflow,
     Always,
 }

@@ -102,6 +102,7 @@ pub mod fast_open;
 pub mod limit;
 pub mod memory;
 pub mod open;
+pub mod options;
 pub mod outgoing;
 pub mod output;
 pub mod path_mtu;
@@ -270,16 +271,6 @@ impl Tcp {
         if let Some(particulars) = self.particulars.taken_mut(&tcb.setup.particulars) {
             particulars.record_ends.clear(&mut self.record_ends);
         }
-    }
-
-    /// When the connection next has something to do, whatever comes.
-    pub fn deadline(&self, tcb: &Tcb, path: &PathState) -> Instant {
-        let mut often = tcb.timers.earliest();
-        if !tcb.is_local {
-            often = often.min(path.rack.timers.earliest());
-        }
-        let particulars = self.particulars.taken(&tcb.setup.particulars);
-        particulars.map_or(often, |particulars| often.min(particulars.deadlines.earliest()))
     }
 
     /// For a segment of a connection in TIME_WAIT.

@@ -61,7 +61,19 @@ fn patience(tcb: &Tcb, pool: &ParticularsPool) -> WaitTimes {
     pool.one(&tcb.setup.particulars).patience
 }
 
-/// Handles every timer of the connection that is due.
+impl Tcp {
+    /// When the connection next has something to do, whatever comes. What follows from the record, and is set nowhere, is computed here.
+    pub fn deadline(&self, tcb: &Tcb, path: &PathState) -> Instant {
+        let mut often = tcb.timers.earliest();
+        if !tcb.is_local {
+            often = often.min(path.rack.timers.earliest());
+        }
+        let particulars = self.particulars.taken(&tcb.setup.particulars);
+        particulars.map_or(often, |particulars| often.min(particulars.deadlines.earliest()))
+    }
+}
+
+/// Handles every timer of the connection that is due, as [`Tcp::deadline`] knows them, but for `release`: that is the caller's, who has the memory.
 pub fn on_timeout(tcb: &mut Tcb, path: &mut PathState, tcp: &mut Tcp, now: Instant) -> FlowEvent {
     let off = Instant::FAR_FUTURE;
     if tcb.timers.linger() <= now {

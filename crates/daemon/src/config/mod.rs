@@ -12,6 +12,7 @@ mod users;
 
 pub use given::ConfigError;
 pub use ports::{Cidr, PortConfig};
+pub use tcp::TcpValues;
 pub use users::{RunAs, SeccompMode, UserConfig, UserFlags};
 
 use crate::cores::CoreList;
@@ -46,8 +47,8 @@ pub struct Flags {
     /// Configuration file.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A link: tap:NAME, packet:NAME, xdp:NAME (with ?drop=1%&reorder=1%&seed=7 to inject faults), or local.
-    #[arg(long, value_name = "DRIVER:IFNAME")]
+    /// The help names the drivers that there are.
+    #[arg(long, value_name = "DRIVER:IFNAME", help = port_help())]
     pub port: Vec<String>,
     /// An address of the preceding --port, as 10.0.0.2/24 or fd00::2/64.
     #[arg(long, value_name = "CIDR")]
@@ -61,21 +62,8 @@ pub struct Flags {
     /// Send bytes of local connections through the engine.
     #[arg(long)]
     pub no_direct: bool,
-    /// Congestion control of connections whose program chooses none: reno, cubic, dctcp or bbr.
-    #[arg(long, value_name = "NAME")]
-    pub congestion: Option<String>,
-    /// Explicit congestion notification: off, passive or on.
-    #[arg(long, value_name = "MODE")]
-    pub ecn: Option<String>,
-    /// TCP Fast Open: off, client, server or both.
-    #[arg(long, value_name = "MODE")]
-    pub fast_open: Option<String>,
-    /// SYN cookies: off, on or always.
-    #[arg(long, value_name = "MODE")]
-    pub syn_cookies: Option<String>,
-    /// A reset does not end TIME_WAIT: off or on.
-    #[arg(long, value_name = "MODE")]
-    pub rfc1337: Option<String>,
+    #[command(flatten)]
+    pub tcp: TcpValues,
     /// The cores that the engine's thread may run on, as 2 or 2,4 or 0-3.
     #[arg(long, value_name = "LIST")]
     pub cores: Option<String>,
@@ -108,6 +96,11 @@ pub struct Flags {
     /// The standard input is a pipe: end once it is closed and the last session has gone.
     #[arg(long, hide = true)]
     pub private: bool,
+}
+
+fn port_help() -> String {
+    let forms = toe_port::Driver::forms();
+    format!("A link: {forms} (with ?drop=1%&reorder=1%&seed=7 to inject faults), or local")
 }
 
 /// How log lines look.
@@ -186,7 +179,7 @@ struct FileConfig {
     log_format: Option<LogFormat>,
     log_file: Option<PathBuf>,
     #[serde(default)]
-    tcp: tcp::FileTcp,
+    tcp: TcpValues,
     #[serde(default)]
     quota: quota::FileQuota,
     /// For programs: read by `toe run`, and checked by `toe start`.
@@ -234,13 +227,7 @@ impl Config {
         let name = word(flags.name, "--name", file.name)
             .unwrap_or_else(|| Given::flag(discovery::DEFAULT_ENGINE.to_owned(), "--name"));
         let cores = word(flags.cores, "--cores", file.cores);
-        let tcp = tcp::check(tcp::GivenTcp {
-            congestion: word(flags.congestion, "--congestion", file.tcp.congestion),
-            ecn: word(flags.ecn, "--ecn", file.tcp.ecn),
-            fast_open: word(flags.fast_open, "--fast-open", file.tcp.fast_open),
-            syn_cookies: word(flags.syn_cookies, "--syn-cookies", file.tcp.syn_cookies),
-            rfc1337: word(flags.rfc1337, "--rfc1337", file.tcp.rfc1337),
-        })?;
+        let tcp = tcp::check(flags.tcp, file.tcp, &given)?;
         let memory = SESSION_MEMORY_MIB_DEFAULT;
         let receive =
             number(flags.receive_memory_mib, "--receive-memory-mib", file.receive_memory_mib, memory);

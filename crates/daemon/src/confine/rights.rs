@@ -38,8 +38,7 @@ impl Rights {
         let mut retained = CapabilitySet::empty();
         for driver in drivers {
             retained |= needed(driver);
-            // Its frames lie in memory that is locked, and that counts against the user's limit.
-            if driver == Driver::Xdp && !may_lock_all_memory() {
+            if driver.locks_memory() && !may_lock_all_memory() {
                 retained |= CapabilitySet::IPC_LOCK;
             }
         }

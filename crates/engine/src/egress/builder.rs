@@ -51,8 +51,6 @@ pub struct Envelope {
 
 /// ECN-capable transport (RFC 3168 section 5).
 pub const ECT_0: u8 = 0b10;
-/// The part of the byte that is not Diffserv's.
-pub const ECN_BITS: u8 = 0b11;
 
 /// A frame of known length being filled.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use crate::control::listener_idx::ListenerIdx;
 use crate::control::names;
 use crate::control::names::{Purpose, Rest, Twin};
 use crate::counter::Counter;
-use crate::egress::builder::ECN_BITS;
 use crate::flow::key::Scope;
 use crate::flow::record::Flow;
 use crate::flow::tenancy::TenancyEvent;
@@ -22,13 +21,12 @@ use toe_abi::attach::FenceReason;
 use toe_abi::command::{LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
 use toe_abi::errno::Errno;
-use toe_base::limits::{RECEIVE_WINDOW_INITIAL, WINDOW_MAX, WINDOW_MIN};
+use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 use toe_base::{AnchorHandle, Endpoint, FlowId, Instant, ListenerId, QueueSetId, SessionId};
-use toe_tcp::config::AlgorithmName;
 use toe_tcp::memory::HostMemory;
-use toe_tcp::record::{Hears, Particulars, PathState, SendDue, WaitTimes};
+use toe_tcp::options;
+use toe_tcp::record::PathState;
 use toe_tcp::segment_arrives::credit_given;
-use toe_tcp::{congestion, timeout};
 use zerocopy::FromBytes;
 
 /// Receive memory that lies idle this long goes back.
@@ -340,38 +338,7 @@ impl Engine {
     }
 }
 
-/// More seconds than a record has room for, which Linux takes for none of these options, are as many as it has.
-fn seconds(value: u32) -> u16 {
-    u16::try_from(value).unwrap_or(u16::MAX)
-}
-
-/// How long it waits for what.
-fn set_patience(patience: &mut WaitTimes, option: FlowOption, value: u32) {
-    match option {
-        FlowOption::KeepIdleSecs => patience.keep_idle_secs = seconds(value).max(1),
-        FlowOption::KeepIntervalSecs => patience.keep_interval_secs = seconds(value).max(1),
-        FlowOption::KeepCount => patience.keep_count = value.clamp(1, 127) as u8,
-        FlowOption::UserTimeoutMs => patience.user_timeout_ms = value,
-        FlowOption::SynRetries => patience.syn_retries = value.min(u32::from(timeout::SYN_RETRIES_MAX)) as u8,
-        FlowOption::FinWait2Secs => patience.fin_wait_2_secs = (value != u32::MAX).then_some(seconds(value)),
-        _ => {}
-    }
-}
-
-fn limit_receive_window(flow: &mut Flow, tcp: &mut toe_tcp::Tcp, wanted: u32) {
-    if let Some(particulars) = tcp.particulars.one_mut(&mut flow.tcb.setup.particulars) {
-        particulars.receive_window_limit = wanted;
-    }
-    // Of less than a segment a sender that avoids silly windows (RFC 9293 section 3.8.6.2.1) would wait for its timer
-    // each time. What was offered stays offered; a larger window comes as it is earned.
-    let segment = if flow.tcb.is_local { RECEIVE_WINDOW_INITIAL } else { u32::from(flow.tcb.snd.mss) };
-    flow.tcb.receiving.buffer.window_max = flow.tcb.receiving.buffer.window_max.min(wanted.max(segment));
-    // A channel's bytes wait in memory that only their sender bounds.
-    if wanted < RECEIVE_WINDOW_INITIAL {
-        flow.conn.carrier.stay_with_engine();
-    }
-}
-
+/// What an option changes beside TCP, and there.
 fn set_option(
     (flow, path): (&mut Flow, &mut PathState),
     tcp: &mut toe_tcp::Tcp,
@@ -379,65 +346,26 @@ fn set_option(
     option: FlowOption,
     value: u32,
 ) {
-    let options = &mut flow.tcb.setup.options;
     match option {
-        FlowOption::NoDelay => {
-            flow.tcb.sending.nagle.no_delay = value != 0;
-            // Linux: what is held back goes out, by TCP_CORK, too.
-            if value != 0 && flow.tcb.queue_end().after(flow.tcb.snd.nxt) {
-                flow.tcb.sending.due.add(SendDue::UNCORKED);
-            }
+        // Nothing goes by TCP that could be held back.
+        FlowOption::Cork if flow.conn.carrier.channel().is_some() => {
+            return options::set(&mut flow.tcb, path, tcp, now, option, 0);
         }
-        FlowOption::Cork => {
-            let nagle = &mut flow.tcb.sending.nagle;
-            nagle.cork = value != 0 && flow.conn.carrier.channel().is_none();
-            // Linux: with its end what MSG_MORE holds goes out, too.
-            nagle.more &= nagle.cork;
+        // A channel's bytes wait in memory that only their sender bounds.
+        FlowOption::ReceiveWindowMax if value < RECEIVE_WINDOW_INITIAL => {
+            flow.conn.carrier.stay_with_engine()
         }
-        FlowOption::KeepAlive => options.keepalive = value != 0,
-        FlowOption::KeepIdleSecs
-        | FlowOption::KeepIntervalSecs
-        | FlowOption::KeepCount
-        | FlowOption::UserTimeoutMs
-        | FlowOption::SynRetries
-        | FlowOption::FinWait2Secs => {
-            if let Some(Particulars { patience, .. }) =
-                tcp.particulars.one_mut(&mut flow.tcb.setup.particulars)
-            {
-                set_patience(patience, option, value);
-            }
-        }
-        FlowOption::ReceiveShut => options.receive_shut = value != 0,
-        FlowOption::ReceiveWindowMax => limit_receive_window(flow, tcp, value.clamp(WINDOW_MIN, WINDOW_MAX)),
-        FlowOption::Congestion => {
-            if let Some(name) = AlgorithmName::from_number(value) {
-                congestion::choose(&mut flow.tcb, path, tcp, name);
-            }
-        }
-        FlowOption::MaxPacingRate => {
-            congestion::limit_pacing(&mut flow.tcb, path, &mut tcp.particulars, value)
-        }
-        FlowOption::TrafficClass => options.traffic_class = value as u8 & !ECN_BITS,
-        FlowOption::HopLimit => {
-            if let Ok(limit @ 1..) = u8::try_from(value) {
-                options.hop_limit = limit;
-            }
-        }
-        FlowOption::SoftErrors => options.soft_errors = Hears::from_value(value),
         FlowOption::UnsentLowWater => {
             if flow.report.unsent.low_water == 0 {
                 flow.report.unsent.told = flow.tcb.snd.nxt.later(flow.tcb.data_una());
             }
             flow.report.unsent.low_water = value;
         }
-        // The engine counts by it.
-        FlowOption::SharesName => {}
         FlowOption::TellEnd => flow.report.tells_end = value != 0,
         FlowOption::AbortAtClose => flow.set_abort_at_close(value != 0),
+        _ => {}
     }
-    if matches!(option, FlowOption::KeepAlive | FlowOption::KeepIdleSecs) {
-        timeout::rearm_keepalive(&mut flow.tcb, &mut tcp.particulars, now);
-    }
+    options::set(&mut flow.tcb, path, tcp, now, option, value);
 }
 
 impl HostInterface {

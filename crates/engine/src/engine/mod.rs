@@ -113,7 +113,7 @@ use crate::work::{Link, Path};
 use toe_base::limits::FLOWS_MAX;
 use toe_base::{FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_tcp::Tcp;
-use toe_tcp::config::{AlgorithmName, EcnMode, FastOpenMode, SynCookies, TcpConfig};
+use toe_tcp::config::TcpConfig;
 use toe_tcp::state::TcpState;
 
 /// What an engine is made with.
@@ -143,13 +143,7 @@ impl EngineConfig {
             ports: PortRange::DEFAULT,
             flows_max: FLOWS_MAX,
             direct: true,
-            tcp: TcpConfig {
-                congestion: AlgorithmName::Cubic,
-                ecn: EcnMode::Accept,
-                fast_open: FastOpenMode::Client,
-                syn_cookies: SynCookies::Overflow,
-                rfc1337: false,
-            },
+            tcp: TcpConfig::DEFAULT,
             quotas: Quotas::DEFAULT,
         }
     }

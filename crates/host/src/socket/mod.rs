@@ -45,7 +45,7 @@ pub use call::{Held, SocketCall};
 pub use connect::ConnectHow;
 pub use flags::{FastOpen, RecvFlags, SendFlags, Shutdown};
 pub use listener::OfKernel;
-pub use options::TCP_INQ;
+pub use options::{TCP_INQ, offloaded};
 
 use crate::epoll::EpollSet;
 use crate::lock::Lock;

@@ -43,7 +43,8 @@ const REMEMBERED_DEFAULTS: [((i32, i32), i32); 1] = [((libc::IPPROTO_TCP, libc::
 /// What TCP_MAXSEG may be set to.
 const MAXSEG: std::ops::RangeInclusive<i32> = 88..=32_767;
 
-/// Options that the engine acts on, with Linux's default.
+/// Options that the engine acts on, with Linux's default. One that a program sets before it connects or listens is repeated by the switch
+/// layer, if its `socket_state.rs` has it.
 const OFFLOADED: [(i32, i32, FlowOption, u32); 16] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY, FlowOption::NoDelay, 0),
     (libc::IPPROTO_TCP, libc::TCP_CORK, FlowOption::Cork, 0),
@@ -224,6 +225,11 @@ fn offloaded_value(level: i32, option: FlowOption, default: u32, value: i32) -> 
         (_, Ok(value @ 1..)) => Ok(value),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// Level and name of what the engine acts on.
+pub fn offloaded() -> impl Iterator<Item = (i32, i32)> {
+    OFFLOADED.iter().map(|(level, name, ..)| (*level, *name))
 }
 
 /// Whether it is an int that is known here.

@@ -7,6 +7,7 @@
 //! It can also be the end of a cable: then frames are as they would be on a wire, no larger than the MTU, with their
 //! checksums, and to whatever address.
 
+mod error;
 mod sys;
 
 use std::io;
@@ -26,6 +27,7 @@ use crate::netdev::{CARRIER_WAIT, NetDevices};
 use crate::port::{Port, PortCounter, PortCounters};
 use crate::spec::Driver;
 use crate::virtio_net;
+use error::TapError;
 
 /// One byte more than the largest packet, so that a longer one is noticed.
 const BUFFER_LEN: usize = virtio_net::HEADER_LEN + FRAME_MAX + 1;
@@ -68,12 +70,12 @@ impl TapPort {
     fn open_waiting(interface: &str, purpose: Purpose, wait: Duration) -> Result<TapPort, OpenError> {
         let failed = |doing| move |source| OpenError::from_io(Driver::Tap, interface, doing, source);
         let device = sys::TapDevice::open().map_err(|source| match source.raw_os_error() {
-            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTunDriver,
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => TapError::NoTunDriver.into(),
             _ => OpenError::from_io(Driver::Tap, interface, "opening /dev/net/tun", source),
         })?;
         device.attach(interface).map_err(|source| match source.raw_os_error() {
-            Some(libc::EBUSY) => OpenError::InUse { interface: interface.to_owned() },
-            Some(libc::EINVAL) => OpenError::NotATap { interface: interface.to_owned() },
+            Some(libc::EBUSY) => TapError::InUse { interface: interface.to_owned() }.into(),
+            Some(libc::EINVAL) => TapError::NotATap { interface: interface.to_owned() }.into(),
             _ => OpenError::from_io(Driver::Tap, interface, "making the TAP", source),
         })?;
         device.configure(purpose == Purpose::Link).map_err(failed("setting up the offloads"))?;

@@ -4,6 +4,7 @@
 //! A frame is at most what the interface carries (no segmentation, no checksums by the link), and is received and sent
 //! in memory that the kernel shares; where the interface's driver can, without a copy.
 
+mod error;
 mod program;
 mod ring;
 mod socket;
@@ -17,6 +18,7 @@ use rustix::event::epoll;
 use toe_wire::eth;
 use toe_wire::link::{FrameSink, LinkCaps, MacAddr, RxOffload, TxOffload};
 
+use self::error::XdpError;
 use self::program::{Attached, Program};
 use self::socket::{FRAME_MAX, Frames, Sent, Socket};
 use self::steering::XdpSteering;
@@ -95,7 +97,7 @@ impl Link {
         let index = devices.index(interface).map_err(failed("asking for the index"))? as u32;
         let (mac, mtu) = properties(&devices, interface)?;
         if mtu > MTU_MAX {
-            return Err(OpenError::MtuTooLarge { interface: interface.to_owned(), mtu, max: MTU_MAX });
+            return Err(XdpError::MtuTooLarge { interface: interface.to_owned(), mtu, max: MTU_MAX }.into());
         }
         // First: what is the engine's is dropped until a socket is there for it. The kernel would answer it with RST.
         let attached = program.attach(index).map_err(failed("attaching the steering program"))?;
@@ -106,7 +108,7 @@ impl Link {
             match Socket::open(index, queue, frames) {
                 // What comes in by it would be the kernel's, who would reset the engine's connections.
                 Ok(_) if queue == max => {
-                    return Err(OpenError::TooManyQueues { interface: interface.to_owned(), max });
+                    return Err(XdpError::TooManyQueues { interface: interface.to_owned(), max }.into());
                 }
                 Ok(socket) => sockets.push(socket),
                 // There are no more queues.
@@ -142,14 +144,14 @@ fn properties(devices: &NetDevices, interface: &str) -> Result<(MacAddr, u32), O
 
 /// What the errors mean that only this driver meets.
 fn open_error(interface: &str, doing: &'static str, source: io::Error) -> OpenError {
-    let interface_name = || interface.to_owned();
+    let name = interface.to_owned();
     match source.raw_os_error() {
-        Some(libc::EBUSY | libc::EEXIST) => OpenError::XdpInUse { interface: interface_name() },
+        Some(libc::EBUSY | libc::EEXIST) => XdpError::InUse { interface: name }.into(),
         Some(libc::EAFNOSUPPORT | libc::ENOPROTOOPT | libc::ENOSYS) => {
-            OpenError::NoXdp { interface: interface_name() }
+            XdpError::NoXdp { interface: name }.into()
         }
-        Some(libc::ENOBUFS | libc::ENOMEM) => OpenError::NoFrameMemory { interface: interface_name() },
-        _ if source.kind() == io::ErrorKind::Unsupported => OpenError::NoXdp { interface: interface_name() },
+        Some(libc::ENOBUFS | libc::ENOMEM) => XdpError::NoFrameMemory { interface: name }.into(),
+        _ if source.kind() == io::ErrorKind::Unsupported => XdpError::NoXdp { interface: name }.into(),
         _ => OpenError::from_io(Driver::Xdp, interface, doing, source),
     }
 }

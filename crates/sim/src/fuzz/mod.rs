@@ -21,8 +21,7 @@ use crate::tally::Tallies;
 use crate::trace::Trace;
 use crate::world::World;
 use std::cell::RefCell;
-use toe_engine::{FastOpenMode, SynCookies, TcpConfig};
-use toe_tcp::config::{AlgorithmName, EcnMode};
+use toe_engine::TcpConfig;
 
 /// What there is to fuzz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,12 +231,6 @@ pub(crate) const ENGINE: EngineSpec = EngineSpec {
     flows_max: 64,
     sessions: 2,
     hostile: 0,
-    tcp: TcpConfig {
-        congestion: AlgorithmName::Cubic,
-        ecn: EcnMode::Accept,
-        fast_open: FastOpenMode::Client,
-        syn_cookies: SynCookies::Overflow,
-        rfc1337: false,
-    },
+    tcp: TcpConfig::DEFAULT,
     direct: false,
 };

@@ -4,7 +4,7 @@ use super::bbr::Bbr;
 use super::cubic::Cubic;
 use super::dctcp::Dctcp;
 use super::hystart::HyStart;
-use crate::config::AlgorithmName;
+use crate::config::{AlgorithmName, TcpConfig};
 use crate::pool::{Pool, PoolSlot};
 use crate::record::Algorithm;
 
@@ -36,7 +36,7 @@ impl Models {
 
 impl Default for Algorithm {
     fn default() -> Self {
-        Algorithm::new(AlgorithmName::default())
+        Algorithm::new(TcpConfig::DEFAULT.congestion)
     }
 }
 

@@ -1,4 +1,11 @@
 //! When a connection has something to do though nothing comes. One part of the record ([`super::Tcb`]); [`crate::timeout`] works on it.
+//!
+//! A new timer has one of six homes. [`Timers`] has what any connection may arm, and costs each of them its bytes. [`PeerTimer`] has a wait
+//! for the peer that excludes the others. [`super::RackTimers`] has what is for losses on a link. [`super::Deadlines`] has what few
+//! connections arm. A deadline that follows from the record is computed in [`crate::Tcp::deadline`] and armed nowhere. What is of no single
+//! connection is in the engine's `timers.rs`.
+//!
+//! A timer must not take a connection of [`super::Tcb::is_local`] for idle: its bytes may pass outside of TCP, by a channel.
 
 use toe_base::Instant;
 

@@ -1,4 +1,5 @@
-//! What went over a connection so far, and when: for reports (`toe ss -i`, TCP_INFO). Nothing that TCP does depends on it.
+//! What went over a connection so far, and when: for reports (`toe ss -i`, TCP_INFO). Nothing in this crate depends on it.
+//! The engine does: by `sent` it charges a turn, and by `acked` and `received` both ends of a channel know what was read and written before it.
 
 use toe_base::Instant;
 

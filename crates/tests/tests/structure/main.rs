@@ -5,6 +5,7 @@
 mod calls;
 mod driver;
 mod graph;
+mod help;
 mod imports;
 mod ratchets;
 mod shapes;
