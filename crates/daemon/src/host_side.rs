@@ -160,11 +160,11 @@ impl HostMemory for Sessions {
             }
             // Its host has it too, so it is not for this thread to punch.
             let sent = self.send_pages(session, offset, len);
-            return if sent { GivenBack::Later } else { GivenBack::Kept };
+            return if sent { GivenBack::Later } else { GivenBack::Retained };
         }
         match self.staging.fill_hole(offset, u64::from(len)) {
             Ok(()) => GivenBack::Now,
-            Err(_) => GivenBack::Kept,
+            Err(_) => GivenBack::Retained,
         }
     }
 }

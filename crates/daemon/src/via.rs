@@ -71,7 +71,7 @@ impl Connections {
 
     /// What was sent stays with the receiver, who has the memory or is yet to fetch it. `None`: it was never made.
     fn close(&mut self, end: &Ended<UserIdx>) -> Option<ViaMemory> {
-        if end.is_kept {
+        if end.is_retained {
             return self.table.get(&end.handle).map(|connection| connection.memory.clone());
         }
         self.table.remove(&end.handle).map(|connection| connection.memory)

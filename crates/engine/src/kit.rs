@@ -83,7 +83,7 @@ impl HostMemory for FakeHosts {
         Some(self.words.as_mut()?.at(memory, offset))
     }
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
-        let Some(place) = self.bytes_at(session, offset, len as usize) else { return GivenBack::Kept };
+        let Some(place) = self.bytes_at(session, offset, len as usize) else { return GivenBack::Retained };
         place.fill(SPOILT);
         GivenBack::Now
     }

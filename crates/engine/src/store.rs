@@ -410,7 +410,7 @@ impl Leftovers {
         match before {
             Leftover::No => {}
             Leftover::Orphan => self.orphans -= 1,
-            Leftover::ToldOrphan => {
+            Leftover::SentOrphan => {
                 self.orphans -= 1;
                 self.acknowledged.remove(idx);
             }
@@ -418,7 +418,7 @@ impl Leftovers {
         match now {
             Leftover::No => {}
             Leftover::Orphan => self.orphans += 1,
-            Leftover::ToldOrphan => {
+            Leftover::SentOrphan => {
                 self.orphans += 1;
                 self.acknowledged.push(ACKNOWLEDGED, idx);
             }
@@ -430,7 +430,7 @@ fn kind_of(flow: &Flow) -> Leftover {
     match flow.tcb.state {
         _ if !flow.tcb.orphaned => Leftover::No,
         TcpState::Closed | TcpState::TimeWait => Leftover::No,
-        _ if flow.tcb.sending.queue.is_empty() => Leftover::ToldOrphan,
+        _ if flow.tcb.sending.queue.is_empty() => Leftover::SentOrphan,
         _ => Leftover::Orphan,
     }
 }

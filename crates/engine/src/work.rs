@@ -83,7 +83,7 @@ pub enum NeighbourMessage {
     /// Somebody asks for the hardware address of `target`.
     Asked { arrival: Arrival, target: Addr, source_mac: Option<MacAddr> },
     /// `target` is at `mac`; without that it is where it was.
-    Told { target: Addr, mac: Option<MacAddr>, solicited: bool, overrides: bool },
+    Advertised { target: Addr, mac: Option<MacAddr>, solicited: bool, overrides: bool },
 }
 
 /// Ingress → flow: an ICMP error about a segment that quotes the beginning of that.

@@ -541,9 +541,9 @@ mod tests {
         assert_eq!(slept, (Err(toe_abi::errno::Errno::EINTR), true), "so does one that was kept before");
         let in_handler = asleep(None, || {
             let handler = Handler::begin(false);
-            let is_kept = comes(10, &info);
+            let is_retained = comes(10, &info);
             handler.end(&mut 0);
-            is_kept
+            is_retained
         });
         assert_eq!(in_handler, (false, true), "a handler that could not wait is outside");
         with_deferred(|deferred| {

@@ -95,8 +95,8 @@ impl World {
     pub fn comes_as_head(&mut self, at: usize, frame: &[u8], offload: RxOffload) -> bool {
         let Some(fails_ppm) = self.swarm.driver.heads else { return false };
         let node = &mut self.nodes[at];
-        let is_kept = frame.len() > HEAD_LEN && offload.checksum_ok && is_whole_tcp(frame);
-        if !is_kept || node.engine.view().needs_whole_frames() {
+        let is_retained = frame.len() > HEAD_LEN && offload.checksum_ok && is_whole_tcp(frame);
+        if !is_retained || node.engine.view().needs_whole_frames() {
             return false;
         }
         let fails = !self.healed && self.heads.ppm(fails_ppm);

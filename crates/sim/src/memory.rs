@@ -490,7 +490,7 @@ impl HostMemory for Memory {
     fn give_back(&mut self, session: SessionId, offset: u64, len: u32) -> GivenBack {
         let range = offset..offset + u64::from(len);
         if !self.may_write(session, &range) {
-            return GivenBack::Kept;
+            return GivenBack::Retained;
         }
         if session.0 != 0 && self.giving_back.one_in(2) {
             self.going_back.push_back((session, range));

@@ -11,7 +11,7 @@ pub enum GivenBack {
     /// They may go at any moment until the driver says that it is over: until then nothing may be written there.
     Later,
     /// They stay.
-    Kept,
+    Retained,
 }
 
 /// Memory of which hosts change words at the same time as the engine.
@@ -40,6 +40,6 @@ pub trait HostMemory {
     }
     /// What is in the range means nothing to anybody any more: its pages may go back to the system.
     fn give_back(&mut self, _session: SessionId, _offset: u64, _len: u32) -> GivenBack {
-        GivenBack::Kept
+        GivenBack::Retained
     }
 }

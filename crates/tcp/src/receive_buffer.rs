@@ -419,7 +419,7 @@ impl ReceiveBuffer {
         for Ring { block, .. } in [self.current.take(), self.previous.take()].into_iter().flatten() {
             // While it is handed out: nobody else may have put anything there.
             match host.give_back(self.session, block.offset(), block.len()) {
-                GivenBack::Now | GivenBack::Kept => arena.free(block),
+                GivenBack::Now | GivenBack::Retained => arena.free(block),
                 GivenBack::Later => arena.retire(block),
             }
         }

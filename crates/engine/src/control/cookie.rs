@@ -26,7 +26,7 @@ const MINUTE_US: u64 = 60_000_000;
 /// Ethernet with and without jumbo frames are among them.
 const MSS_TABLE: [u16; 8] = [88, 536, 1220, 1300, 1440, 1452, 1460, 8960];
 /// What a peer may send before it hears more than a SYN-ACK: the window of that.
-const AHEAD_MAX: u32 = 1 << 16;
+const LEAD_MAX: u32 = 1 << 16;
 const LOW_MASK: u32 = 0x00ff_ffff;
 /// The MSS's place in the table.
 const INDEX_MASK: u32 = 0b111;
@@ -69,7 +69,7 @@ pub fn check(
 /// hundred passes.
 pub fn may_follow(secret: &[u8; 16], key: &FlowKey, seq: SeqNum, cookie: SeqNum, now: Instant) -> bool {
     let number = cookie.raw().wrapping_sub(plain_hash(secret, key)).wrapping_sub(seq.raw());
-    [number, number.wrapping_add(AHEAD_MAX)].into_iter().any(|number| age_of(number, now) < MINUTES)
+    [number, number.wrapping_add(LEAD_MAX)].into_iter().any(|number| age_of(number, now) < MINUTES)
 }
 
 /// Minutes since a cookie without its plain hash and the peer's number was made, were it one.

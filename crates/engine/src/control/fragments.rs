@@ -97,7 +97,7 @@ impl Fragments {
             self.next_due = Some(self.next_due.map_or(until, |due| due.min(until)));
         }
         match partial.put(piece, end) {
-            Put::Kept => {
+            Put::Held => {
                 self.charge(key.src, cost);
                 Ok(self.take_if_whole(key))
             }
@@ -171,7 +171,7 @@ impl Fragments {
 
 /// What became of a piece.
 enum Put {
-    Kept,
+    Held,
     /// It is there already.
     Known,
     Spoilt,
@@ -219,7 +219,7 @@ impl Partial {
         }
         self.is_marked |= piece.arrival.traffic_class & CE == CE;
         self.pieces.insert(at, (piece.offset, piece.bytes.to_vec()));
-        Put::Kept
+        Put::Held
     }
 
     fn bytes(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Who may take a listener's connections: its sessions, the anchors by which it lives, and whose turn it is.
 
-use super::ahead::Allowance;
 use super::names::Twin;
+use super::prefetch::Allowance;
 use crate::work::Sharing;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, ListenerId, QueueSetId, SessionId};
@@ -26,9 +26,9 @@ pub struct Holder {
     /// Its program takes connections: there was credit once.
     pub takes: bool,
     /// What it may be handed besides a connection that it asks for.
-    pub ahead: Allowance,
+    pub prefetch: Allowance,
     /// It knows that connections wait, where they are asked for.
-    pub told: bool,
+    pub notified: bool,
     pub fd: u32,
 }
 
@@ -42,8 +42,8 @@ impl Holder {
             id: ListenerId::default(),
             credit: 0,
             takes: false,
-            ahead: Allowance::default(),
-            told: false,
+            prefetch: Allowance::default(),
+            notified: false,
             fd,
         }
     }
@@ -61,7 +61,7 @@ pub struct Holders {
     /// One who let go of it said that others may have the kernel's socket: it may be on its way to them.
     pub is_passed_on: bool,
     /// Whose turn it is.
-    turn: usize,
+    next_at: usize,
 }
 
 impl Holders {
@@ -72,7 +72,7 @@ impl Holders {
             list: Vec::new(),
             is_shared: false,
             is_passed_on: false,
-            turn: 0,
+            next_at: 0,
         }
     }
 
@@ -103,18 +103,18 @@ impl Holders {
 
     /// The next holder to be told that connections wait, of those that can be.
     pub fn next_untold(&mut self, can_be: impl Fn(&Holder) -> bool) -> Option<Holder> {
-        let holder = self.next(|holder| holder.takes && !holder.told && can_be(holder))?;
-        holder.told = true;
+        let holder = self.next(|holder| holder.takes && !holder.notified && can_be(holder))?;
+        holder.notified = true;
         Some(*holder)
     }
 
     /// All holders that can be told and are not. Whose turn it is stays as it was: with two of them the first would
     /// otherwise be the first each time, and take everything.
     pub fn all_untold(&mut self, can_be: impl Fn(&Holder) -> bool) -> Vec<Holder> {
-        let untold = self.list.iter_mut().filter(|holder| holder.takes && !holder.told && can_be(holder));
+        let untold = self.list.iter_mut().filter(|holder| holder.takes && !holder.notified && can_be(holder));
         untold
             .map(|holder| {
-                holder.told = true;
+                holder.notified = true;
                 *holder
             })
             .collect()
@@ -122,8 +122,8 @@ impl Holders {
 
     fn next(&mut self, is_it: impl Fn(&Holder) -> bool) -> Option<&mut Holder> {
         let n = self.list.len();
-        let at = (0..n).map(|step| (self.turn + step) % n).find(|&at| is_it(&self.list[at]))?;
-        self.turn = at + 1;
+        let at = (0..n).map(|step| (self.next_at + step) % n).find(|&at| is_it(&self.list[at]))?;
+        self.next_at = at + 1;
         self.list.get_mut(at)
     }
 
@@ -213,7 +213,7 @@ mod tests {
         let firsts = [(); 4].map(|()| {
             let first = holders.next_untold(|_| true).map(|holder| holder.session.0);
             assert_eq!(holders.all_untold(|_| true).len(), 1, "the other one, a moment later");
-            holders.list.iter_mut().for_each(|holder| holder.told = false);
+            holders.list.iter_mut().for_each(|holder| holder.notified = false);
             first
         });
         assert_eq!(firsts, [Some(1), Some(2), Some(1), Some(2)]);

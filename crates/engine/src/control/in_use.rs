@@ -57,16 +57,16 @@ struct Port {
     v4: Counts,
     v6: Counts,
     /// As a rule all are of one address: this one's need no entry of their own.
-    home: Addr,
-    at_home: Counts,
+    main_addr: Addr,
+    at_main: Counts,
 }
 
 /// Names of connections that are over are kept for bind(2) at most; beyond, the oldest is given up.
-const KEPT_MAX: usize = 1 << 15;
+const RETAINED_MAX: usize = 1 << 15;
 
 /// A connection that is over, and had its name until then.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct RetainedName {
     until: Instant,
     local: Endpoint,
     kind: Sharing,
@@ -78,8 +78,8 @@ pub struct InUse {
     by_port: HashMap<(Scope, u16), Port>,
     elsewhere: HashMap<(Scope, Endpoint), Counts>,
     /// By namespace, the first to be given up first. They end with the namespace, whose number is another one's then.
-    kept: HashMap<Scope, VecDeque<Kept>>,
-    kept_len: usize,
+    retained: HashMap<Scope, VecDeque<RetainedName>>,
+    retained_len: usize,
 }
 
 impl Port {
@@ -91,11 +91,11 @@ impl Port {
 impl InUse {
     pub fn add(&mut self, scope: Scope, local: Endpoint, kind: Sharing, user: UserIdx) {
         let none = Counts::default();
-        let new = || Port { v4: none, v6: none, home: local.addr, at_home: none };
+        let new = || Port { v4: none, v6: none, main_addr: local.addr, at_main: none };
         let port = self.by_port.entry((scope, local.port)).or_insert_with(new);
         port.of_family(local.addr).add(kind, user);
-        if port.home == local.addr {
-            port.at_home.add(kind, user);
+        if port.main_addr == local.addr {
+            port.at_main.add(kind, user);
         } else {
             self.elsewhere.entry((scope, local)).or_default().add(kind, user);
         }
@@ -106,8 +106,8 @@ impl InUse {
         let Entry::Occupied(mut entry) = self.by_port.entry((scope, local.port)) else { return };
         let port = entry.get_mut();
         port.of_family(local.addr).remove(kind);
-        if port.home == local.addr {
-            port.at_home.remove(kind);
+        if port.main_addr == local.addr {
+            port.at_main.remove(kind);
         } else if let Entry::Occupied(mut counts) = self.elsewhere.entry((scope, local)) {
             counts.get_mut().remove(kind);
             if counts.get().is_none() {
@@ -129,19 +129,19 @@ impl InUse {
         kind: Sharing,
         user: UserIdx,
     ) {
-        self.forget_kept(now, scope);
-        if self.kept_len >= KEPT_MAX && !self.give_up_oldest(scope, |_| true) {
+        self.forget_retained(now, scope);
+        if self.retained_len >= RETAINED_MAX && !self.give_up_oldest(scope, |_| true) {
             // Other namespaces have them all.
             return;
         }
         self.add(scope, local, kind, user);
-        self.kept.entry(scope).or_default().push_back(Kept { until, local, kind });
-        self.kept_len += 1;
+        self.retained.entry(scope).or_default().push_back(RetainedName { until, local, kind });
+        self.retained_len += 1;
     }
 
     /// Gives up what was kept until now in a namespace.
-    pub fn forget_kept(&mut self, now: Instant, scope: Scope) {
-        while self.give_up_oldest(scope, |kept| kept.until <= now) {}
+    pub fn forget_retained(&mut self, now: Instant, scope: Scope) {
+        while self.give_up_oldest(scope, |name| name.until <= now) {}
     }
 
     /// Nothing is of the namespace any more: who has its number next is another one.
@@ -149,16 +149,16 @@ impl InUse {
         while self.give_up_oldest(scope, |_| true) {}
     }
 
-    fn give_up_oldest(&mut self, scope: Scope, may_go: impl FnOnce(&Kept) -> bool) -> bool {
-        let Entry::Occupied(mut of_scope) = self.kept.entry(scope) else { return false };
+    fn give_up_oldest(&mut self, scope: Scope, may_go: impl FnOnce(&RetainedName) -> bool) -> bool {
+        let Entry::Occupied(mut of_scope) = self.retained.entry(scope) else { return false };
         if !of_scope.get().front().is_some_and(may_go) {
             return false;
         }
-        let Some(Kept { local, kind, .. }) = of_scope.get_mut().pop_front() else { return false };
+        let Some(RetainedName { local, kind, .. }) = of_scope.get_mut().pop_front() else { return false };
         if of_scope.get().is_empty() {
             of_scope.remove();
         }
-        self.kept_len -= 1;
+        self.retained_len -= 1;
         self.remove(scope, local, kind);
         true
     }
@@ -175,21 +175,21 @@ impl InUse {
         match local.addr {
             Addr::UNSPECIFIED_V4 => port.v4.refuse(kind, user),
             Addr::UNSPECIFIED_V6 => port.v6.refuse(kind, user) || !v6_only && port.v4.refuse(kind, user),
-            addr if addr == port.home => port.at_home.refuse(kind, user),
+            addr if addr == port.main_addr => port.at_main.refuse(kind, user),
             _ => self.elsewhere.get(&(scope, local)).is_some_and(|counts| counts.refuse(kind, user)),
         }
     }
 
     /// Forgets all; what was kept of connections that are over stays.
     pub fn clear(&mut self) {
-        let (kept, kept_len) = (core::mem::take(&mut self.kept), self.kept_len);
+        let (retained, retained_len) = (core::mem::take(&mut self.retained), self.retained_len);
         *self = InUse::default();
-        for (scope, Kept { local, kind, .. }) in
-            kept.iter().flat_map(|(s, all)| all.iter().map(move |k| (s, k)))
+        for (scope, RetainedName { local, kind, .. }) in
+            retained.iter().flat_map(|(s, all)| all.iter().map(move |k| (s, k)))
         {
             self.add(*scope, *local, *kind, UserIdx::NOBODY);
         }
-        (self.kept, self.kept_len) = (kept, kept_len);
+        (self.retained, self.retained_len) = (retained, retained_len);
     }
 
     /// Connections counted.
@@ -255,15 +255,15 @@ mod tests {
         let (one, at_ms) = (at([127, 0, 0, 1]), |ms: u64| Instant::from_micros(ms * 1000));
         in_use.keep((at_ms(0), at_ms(60)), (HERE, one), PLAIN, ME);
         in_use.clear();
-        in_use.forget_kept(at_ms(59), HERE);
+        in_use.forget_retained(at_ms(59), HERE);
         assert!(refuses(&in_use, one, PLAIN));
-        in_use.forget_kept(at_ms(60), HERE);
+        in_use.forget_retained(at_ms(60), HERE);
         assert!(!refuses(&in_use, one, PLAIN) && in_use.is_empty());
-        for port in 0..=KEPT_MAX {
+        for port in 0..=RETAINED_MAX {
             let local = Endpoint { port: port as u16, ..one };
             in_use.keep((at_ms(0), at_ms(60)), (HERE, local), PLAIN, ME);
         }
-        assert_eq!(in_use.len(), KEPT_MAX);
+        assert_eq!(in_use.len(), RETAINED_MAX);
         assert!(!refuses(&in_use, Endpoint { port: 0, ..one }, PLAIN), "the oldest");
     }
 
@@ -286,7 +286,7 @@ mod tests {
         let (now, until, there) = (Instant::ZERO, Instant::from_micros(1), Scope(1));
         let port = |port: usize| Endpoint { port: port as u16, ..at([127, 0, 0, 1]) };
         in_use.keep((now, until), (HERE, port(1)), PLAIN, ME);
-        for n in 0..KEPT_MAX {
+        for n in 0..RETAINED_MAX {
             in_use.keep((now, until), (there, port(n)), PLAIN, OTHER);
         }
         assert!(refuses(&in_use, port(1), PLAIN), "another namespace has as many as there may be");

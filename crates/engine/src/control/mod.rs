@@ -2,7 +2,6 @@
 //! what is shared with the kernel.
 
 pub mod accept_queue;
-pub mod ahead;
 pub mod arp;
 pub mod cookie;
 pub mod ephemeral;
@@ -17,6 +16,7 @@ pub mod listener_idx;
 pub mod names;
 pub mod network;
 pub mod port_choice;
+pub mod prefetch;
 pub mod process_each;
 pub mod route;
 pub mod scopes;

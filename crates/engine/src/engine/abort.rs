@@ -56,7 +56,7 @@ impl Engine {
         // Behind a hole there is no end, though the peer has said it.
         flow.tcb.status.events.peer_closed = false;
         if flow.tcb.state == TcpState::Closed {
-            flow.report.reset.get_or_insert(ResetNotice { errno: Errno::ECONNRESET, told: false });
+            flow.report.reset.get_or_insert(ResetNotice { errno: Errno::ECONNRESET, notified: false });
         } else {
             self.abort(now, idx, Errno::ECONNRESET);
         }

@@ -3,9 +3,9 @@
 //! What goes along is copied in steps before ([`Engine::prepare`]); the change itself does what is left of that.
 
 use super::Engine;
-use super::ahead::have_wait_again;
 use super::carry::{carry, claimed};
 use super::direct::{give_back, given_to_engine};
+use super::prefetch::have_wait_again;
 use crate::control::listener_idx::ListenerIdx;
 use crate::work::{Change, Changed};
 use toe_abi::errno::Errno;

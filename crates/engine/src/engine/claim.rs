@@ -1,7 +1,7 @@
 //! Claims: a process shows a descriptor and gets what it stands for, a listener or a flow with all that is on its way.
 //!
 //! Of a flow that somebody has the owner word is withdrawn first ([`crate::Change::Withdraw`]), as of a
-//! connection that is not accepted ([`super::ahead`]).
+//! connection that is not accepted ([`super::prefetch`]).
 
 use super::{Edit, Engine};
 use crate::control::holders::Holder;

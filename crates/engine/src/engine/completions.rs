@@ -149,7 +149,7 @@ impl Engine {
             if !post(Completion::WentOut { flow: id, len }) {
                 return false;
             }
-            flow.report.unsent.told = flow.report.unsent.told.plus(len);
+            flow.report.unsent.notified = flow.report.unsent.notified.plus(len);
         }
         let errno = flow.tcb.status.events.soft_error;
         if !errno.is_ok() {
@@ -158,17 +158,17 @@ impl Engine {
             }
             flow.tcb.status.events.soft_error = Errno::OK;
         }
-        if flow.tcb.status.events.peer_closed && !flow.report.peer_closed_told {
+        if flow.tcb.status.events.peer_closed && !flow.report.peer_closed_notified {
             if !flow.tcb.orphaned && !post(Completion::PeerClosed { flow: id }) {
                 return false;
             }
-            flow.report.peer_closed_told = true;
+            flow.report.peer_closed_notified = true;
         }
-        if let Some(reset) = flow.report.reset.as_mut().filter(|reset| !reset.told) {
+        if let Some(reset) = flow.report.reset.as_mut().filter(|reset| !reset.notified) {
             if !post(Completion::Reset { flow: id, errno: reset.errno }) {
                 return false;
             }
-            reset.told = true;
+            reset.notified = true;
         }
         true
     }

@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// `Command::CloseRetained`: as if the anchor had been closed, which only its session has open still.
-    pub(super) fn close_kept<H: HostMemory>(
+    pub(super) fn close_retained<H: HostMemory>(
         &mut self,
         now: Instant,
         (session, queue_set): (SessionId, QueueSetId),
@@ -74,7 +74,7 @@ impl Engine {
         let idx = self.hostif.sessions.get(session).and_then(|s| s.flows.get(flow));
         let ends = idx.filter(|idx| {
             self.flows.get(*idx).conn.tenancy.lifetime() == Some(anchor)
-                && self.hostif.anchors.home(anchor) == Some(session)
+                && self.hostif.anchors.owner(anchor) == Some(session)
         });
         let answer = match ends {
             Some(idx) => {
@@ -105,14 +105,14 @@ impl Engine {
             }
             Some(AnchorTarget::Nothing) => {}
             // Its session may have a command under way that binds it, unless it never got it.
-            Some(AnchorTarget::Unused(_)) if self.hostif.anchors.home(anchor).is_some() => {
+            Some(AnchorTarget::Unused(_)) if self.hostif.anchors.owner(anchor).is_some() => {
                 return self.hostif.anchors.note_closed_early(anchor);
             }
             Some(AnchorTarget::Unused(_)) => {}
             None => return,
         }
-        if let Some((home, queue_set)) = self.hostif.forget_anchor(anchor) {
-            self.hostif.answer(home, queue_set, Completion::AnchorFree { anchor });
+        if let Some((owner, queue_set)) = self.hostif.forget_anchor(anchor) {
+            self.hostif.answer(owner, queue_set, Completion::AnchorFree { anchor });
         }
     }
 }

@@ -176,7 +176,7 @@ fn counted(
     detail.delivered_ce = trouble.delivered_marked;
     detail.bytes_sent = traffic.sent;
     detail.bytes_retrans = trouble.resent;
-    detail.dsack_dups = trouble.duplicates_told;
+    detail.dsack_dups = trouble.dsack_dups;
     detail.reord_seen = trouble.overtaken;
     detail.rcv_ooopack = trouble.out_of_order;
     detail.total_rto = trouble.time_outs.count;

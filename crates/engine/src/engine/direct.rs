@@ -103,7 +103,7 @@ impl Engine {
                 flow.conn.carrier = Carrier::Channel(Direct { channel, slot, side, generation });
                 flow.report.direct = true;
                 // What follows by the channel never joins what is kept for it, and is not read before it.
-                flow.tcb.release_kept();
+                flow.tcb.release_corked();
             });
         }
         self.counters.add(Counter::DirectConnections);

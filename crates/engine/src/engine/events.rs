@@ -20,12 +20,12 @@ impl Engine {
         match event {
             ControlEvent::LastClose(anchor) => self.anchor_closed(now, anchor, host),
             ControlEvent::Shared(anchor) => {
-                let home = self
+                let owner = self
                     .hostif
                     .anchors
-                    .leave_home(anchor)
-                    .and_then(|home| self.hostif.sessions.get_mut(home));
-                home.into_iter().for_each(|home| home.counts.anchors -= 1);
+                    .leave_owner(anchor)
+                    .and_then(|owner| self.hostif.sessions.get_mut(owner));
+                owner.into_iter().for_each(|owner| owner.counts.anchors -= 1);
             }
             ControlEvent::SocketGone(identity, looked_at) => {
                 self.twin_gone(now, (identity, looked_at), host);

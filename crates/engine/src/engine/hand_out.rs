@@ -30,7 +30,7 @@ pub(super) const COPIED_AT_ONCE: u32 = 256 << 10;
 /// Why a holder is handed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handed {
-    Ahead,
+    Prefetched,
     /// It answers a question.
     AskedFor,
 }
@@ -66,7 +66,7 @@ impl Engine {
                 self.listeners.set_tell_all(listener_idx, again_at);
                 break;
             }
-            if self.hand_first(now, listener_idx, &holder, Handed::Ahead, host) {
+            if self.hand_first(now, listener_idx, &holder, Handed::Prefetched, host) {
                 continue;
             }
             if let Some(known) = self
@@ -232,7 +232,7 @@ impl Listeners {
 
     pub(super) fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
         if let Some(holder) = self.get_mut(idx).and_then(|l| l.holders.get_mut(session, id)) {
-            holder.told = false;
+            holder.notified = false;
         }
     }
 
@@ -284,7 +284,7 @@ impl HostInterface {
         };
         if all {
             // Whoever takes no completions is told when it does again.
-            let deaf = listener.holders.list.iter().any(|holder| holder.takes && !holder.told);
+            let deaf = listener.holders.list.iter().any(|holder| holder.takes && !holder.notified);
             let again = if deaf { now.after_us(TELL_DEAF_AFTER_US) } else { Instant::FAR_FUTURE };
             listeners.set_tell_all(listener_idx, again);
         } else if listener.tell_all_at > now.after_us(TELL_ALL_AFTER_US) {
@@ -308,8 +308,8 @@ impl HostInterface {
         // One that takes no completions goes on believing that it has to ask.
         let has_room = |holder: &Holder| !sessions.answers_are_full(holder.session, holder.queue_set);
         let mut told = Vec::new();
-        for holder in listener.holders.list.iter_mut().filter(|holder| holder.told && has_room(holder)) {
-            holder.told = false;
+        for holder in listener.holders.list.iter_mut().filter(|holder| holder.notified && has_room(holder)) {
+            holder.notified = false;
             told.push(*holder);
         }
         if listeners.get(idx).is_some_and(|listener| listener.queue.handed == 0) {

@@ -75,7 +75,7 @@ impl Engine {
                 Ok(())
             }
             Command::CloseRetained { flow, anchor, abort } => {
-                self.close_kept(now, (session, queue_set), (flow, anchor), abort, host)
+                self.close_retained(now, (session, queue_set), (flow, anchor), abort, host)
             }
             Command::Lend { .. } | Command::CloseCopy { .. } => self.count_copies(session, command),
             Command::SetOption { flow, option: FlowOption::SharesName, value } => {
@@ -357,7 +357,7 @@ fn set_option(
         }
         FlowOption::UnsentLowWater => {
             if flow.report.unsent.low_water == 0 {
-                flow.report.unsent.told = flow.tcb.snd.nxt.later(flow.tcb.data_una());
+                flow.report.unsent.notified = flow.tcb.snd.nxt.later(flow.tcb.data_una());
             }
             flow.report.unsent.low_water = value;
         }

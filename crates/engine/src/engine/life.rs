@@ -90,8 +90,8 @@ impl Engine {
             flow.report.opened = OpenNotice::Connected(errno);
         } else if !errno.is_ok() || flow.tcb.orphaned {
             let errno = if errno.is_ok() { Errno::ECONNRESET } else { errno };
-            let told = flow.report.reset.is_some_and(|reset| reset.told);
-            flow.report.reset = Some(ResetNotice { errno, told });
+            let notified = flow.report.reset.is_some_and(|reset| reset.notified);
+            flow.report.reset = Some(ResetNotice { errno, notified });
         }
         if flow.report.reset.is_none() && !flow.conn.tenancy.owner().is_nobody() {
             // No reset will tell the owner that its memory is its own again.
@@ -143,7 +143,7 @@ impl Engine {
         let owner = flow.conn.tenancy.owner();
         let told = flow.tcb.status.events.sent == 0
             && flow.tcb.status.events.sent_behind == 0
-            && flow.report.reset.is_none_or(|reset| reset.told);
+            && flow.report.reset.is_none_or(|reset| reset.notified);
         if flow.tcb.orphaned
             && !owner.is_nobody()
             && told

@@ -5,7 +5,7 @@
 //! local peer had sent before is data, and what the peer sends after is answered with a reset.
 
 use super::capture::MadeFrame;
-use super::transmit::{TURN, TurnEnd};
+use super::transmit::{QUANTUM_UNITS, QuantumEnd};
 use super::{Engine, EngineView};
 use crate::counter::Counter;
 use crate::egress::builder::{Envelope, Hop};
@@ -65,7 +65,7 @@ impl Engine {
     ) {
         if let Some(peer) = self.view().sends_earlier(session, command) {
             let user = self.flows.get(peer).conn.user;
-            self.local_turn(now, user, peer, host);
+            self.local_quantum(now, user, peer, host);
         }
     }
 
@@ -86,7 +86,7 @@ impl Engine {
         let is_open = !self.flows.get(idx).tcb.orphaned;
         if let Some(peer) = self.flows.peer_here(idx).filter(|_| is_open && !abort).filter(has_something) {
             let user = self.flows.get(peer).conn.user;
-            self.local_turn(now, user, peer, host);
+            self.local_quantum(now, user, peer, host);
         }
         if self.flows.is_used(idx) {
             self.edit(idx, |engine, idx| engine.app_close(now, idx, abort, host));
@@ -144,20 +144,20 @@ impl Engine {
         }
     }
 
-    fn local_turn<H: HostMemory>(
+    fn local_quantum<H: HostMemory>(
         &mut self,
         now: Instant,
         user: UserIdx,
         idx: FlowIdx,
         host: &mut H,
     ) -> usize {
-        let (units, _) = self.turn(now, idx, |engine, idx| {
-            for unit in 0..TURN {
+        let (units, _) = self.with_quantum(now, idx, |engine, idx| {
+            for unit in 0..QUANTUM_UNITS {
                 if !engine.flows.is_used(*idx) || engine.flows.get(*idx).tcb.state == TcpState::Closed {
-                    return (unit, TurnEnd::Idle);
+                    return (unit, QuantumEnd::Idle);
                 }
                 let Some(tx) = engine.ip.next_unit(now, engine.flows.with_path(*idx), &engine.tcp) else {
-                    return (unit, TurnEnd::Idle);
+                    return (unit, QuantumEnd::Idle);
                 };
                 let (flow, path) = engine.flows.with_path_mut(idx);
                 let key = flow.conn.key;
@@ -171,7 +171,7 @@ impl Engine {
             if engine.flows.is_used(*idx) {
                 engine.ip.loopback.ready.push(user, *idx);
             }
-            (TURN, TurnEnd::More)
+            (QUANTUM_UNITS, QuantumEnd::More)
         });
         units
     }
@@ -191,7 +191,7 @@ impl Engine {
             if !self.flows.is_used(idx) || !self.flows.get(idx).tcb.is_local {
                 continue;
             }
-            moved += self.local_turn(now, user, idx, host);
+            moved += self.local_quantum(now, user, idx, host);
         }
         moved
     }

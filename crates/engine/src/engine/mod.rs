@@ -4,7 +4,7 @@
 //! |---|---|
 //! | in | [`receive`] (frames), [`segment_arrives`], [`local`] (between two local ends, and what counts before an entry of another session's), [`host`] (entries), [`events`] (what nobody waits for), [`datagrams`] (a room with UDP, its way out included), [`lanes`] (datagrams that go past it), [`errors`] (what did not arrive) |
 //! | connections begin | [`connect`], [`connect_credit`] (without an answer), [`active_open`], [`syn`], [`fast_open`] |
-//! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them), [`ahead`] (before anybody asks), [`listener_end`] |
+//! | at listeners | [`listener_queue`] (half open, or waiting), [`hand_out`], [`accept`] (who takes from them), [`prefetch`] (before anybody asks), [`listener_end`] |
 //! | change hands | [`change`] (a process asks), [`owners`], [`claim`], [`carry`] (what goes along, in steps before), [`direct`] (they leave the engine) |
 //! | end | [`descriptors`] (the last one is closed), [`close`], [`abort`] (with RST), [`session_end`], [`life`] (their records, and how each change of one ends), [`leftovers`] (nobody has them any more) |
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`notify`] (what a record has to say), [`completions`] |
@@ -42,7 +42,6 @@
 mod abort;
 mod accept;
 mod active_open;
-mod ahead;
 mod audit;
 mod capture;
 mod carry;
@@ -74,6 +73,7 @@ mod network;
 mod notify;
 mod owners;
 mod ports;
+mod prefetch;
 mod pressure;
 mod protocols;
 mod quota;

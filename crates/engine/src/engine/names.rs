@@ -114,7 +114,7 @@ impl HostInterface {
         args: &ListenArgs,
     ) -> Result<(), Errno> {
         let record = self.sessions.get(session).ok_or(Errno::EBADF)?;
-        names.in_use.forget_kept(now, record.scope);
+        names.in_use.forget_retained(now, record.scope);
         let local = args.local.to_endpoint().ok_or(Errno::EOPNOTSUPP)?;
         let kind = Sharing::from_value(args.flags >> LISTEN_SHARES_SHIFT);
         let name = (local, args.flags & LISTEN_V6_ONLY != 0);

@@ -79,14 +79,14 @@ impl Engine {
                 }
             }
             // Section 7.2.5: nothing is kept of who is not asked for; what is known stays unless it is overridden.
-            NeighbourMessage::Told { target, mac: Some(mac), overrides, .. } => {
+            NeighbourMessage::Advertised { target, mac: Some(mac), overrides, .. } => {
                 let neighbours = &mut self.ip.ports[port.index()].neighbours;
                 let is_new = neighbours.mac_of(target).is_none_or(|known| known == mac || overrides);
                 if is_new && let Some(neighbour) = neighbours.set(target, mac, false) {
                     self.neighbour_found(Path::Port { port, neighbour });
                 }
             }
-            NeighbourMessage::Told { .. } => {}
+            NeighbourMessage::Advertised { .. } => {}
         }
     }
 

@@ -31,8 +31,8 @@ pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
             || is_info_old(flow)
             || frees_enough(flow, extents)
             || went_out(flow) > 0
-            || tcb.status.events.peer_closed && !report.peer_closed_told
-            || report.reset.is_some_and(|reset| !reset.told)
+            || tcb.status.events.peer_closed && !report.peer_closed_notified
+            || report.reset.is_some_and(|reset| !reset.notified)
             || has_end_to_tell(flow)
             || tcb.receiving.buffer.published != tcb.data_nxt())
 }
@@ -113,14 +113,14 @@ fn frees_enough(flow: &Flow, extents: &ExtentPool) -> bool {
 
 /// Bytes that have gone out and are to be told of.
 pub(super) fn went_out(flow: &Flow) -> u32 {
-    let Unsent { low_water, told } = flow.report.unsent;
+    let Unsent { low_water, notified } = flow.report.unsent;
     if low_water == 0 {
         return 0;
     }
     let end = flow.tcb.queue_end();
     let out = flow.tcb.snd.nxt.earlier(end);
     let is_low = u64::from(end.distance_from(out)) * 2 < u64::from(low_water);
-    if is_low && out.after(told) { out.distance_from(told) } else { 0 }
+    if is_low && out.after(notified) { out.distance_from(notified) } else { 0 }
 }
 
 /// Whether the flow information record shows what is no longer so, of what a program must not find old.

@@ -43,7 +43,7 @@ impl Engine {
         let Some((session, offset, len)) = self.hostif.sessions.next_trim(now) else { return false };
         match host.give_back(session, offset, len as u32) {
             GivenBack::Now => self.hostif.sessions.end_trim(session, true),
-            GivenBack::Kept => self.hostif.sessions.end_trim(session, false),
+            GivenBack::Retained => self.hostif.sessions.end_trim(session, false),
             GivenBack::Later => {}
         }
         true
@@ -129,7 +129,7 @@ impl HostInterface {
     /// The anchor is for nobody any more; the session that is to be told when it can use it again.
     pub(super) fn forget_anchor(&mut self, anchor: AnchorHandle) -> Option<(SessionId, QueueSetId)> {
         match self.anchors.closed(anchor) {
-            Closed::Home(session, queue_set) => return Some((session, queue_set)),
+            Closed::Owned(session, queue_set) => return Some((session, queue_set)),
             Closed::Gone(payer) => self.sessions.users_mut().give(payer, Resource::Anchors, 1),
             Closed::Unknown => {}
         }

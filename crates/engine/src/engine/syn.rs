@@ -114,15 +114,16 @@ impl Engine {
             (offer.into_timestamp(now.tcp_timestamp_ms().wrapping_add(offset)), value)
         });
         // Only what the ACK will bring back can be agreed on.
-        let is_kept = timestamps.is_some();
+        let is_retained = timestamps.is_some();
         let answer = Segment {
             seq: iss,
             ack: Some(syn.seq.plus(1)),
-            flags: TcpFlags::SYN.with_if(TcpFlags::ECE, is_kept && ecn::answers(self.tcp.config.ecn, syn)),
+            flags: TcpFlags::SYN
+                .with_if(TcpFlags::ECE, is_retained && ecn::answers(self.tcp.config.ecn, syn)),
             window: UnscaledWindow(u16::MAX),
             mss: Some(mss),
-            window_scale: syn.window_scale.filter(|_| is_kept).map(|_| own_scale()),
-            sack_permitted: is_kept && syn.sack_permitted,
+            window_scale: syn.window_scale.filter(|_| is_retained).map(|_| own_scale()),
+            sack_permitted: is_retained && syn.sack_permitted,
             sack: SackBlocks::NONE,
             timestamps,
             fast_open: None,

@@ -23,14 +23,14 @@ use toe_tcp::{congestion, output, rtt};
 use toe_wire::link::FrameSink;
 
 /// Units that one flow may send before it is the next one's turn.
-pub(super) const TURN: usize = 4;
+pub(super) const QUANTUM_UNITS: usize = 4;
 /// Bytes after which no more go in a round: a stream's program hears of what was acknowledged, and makes more, while the engine
 /// copies what comes next, instead of all waiting for a whole window.
 const BYTES_PER_ROUND: u64 = 256 << 10;
 
 /// Why a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TurnEnd {
+pub(super) enum QuantumEnd {
     /// It has nothing more to send now.
     Idle,
     /// It has more, and waits behind the others.
@@ -85,15 +85,15 @@ impl Engine {
             }
             let before = self.flows.get(idx).tcb.status.traffic.sent;
             let (units, end) =
-                self.turn(now, idx, |engine, idx| engine.transmit_units(now, port, idx, sink, host));
+                self.with_quantum(now, idx, |engine, idx| engine.transmit_units(now, port, idx, sink, host));
             let bytes = self.flows.get(idx).tcb.status.traffic.sent.saturating_sub(before);
             self.ip.ports[port.index()].ready.spend(user, units, bytes);
             sent += units;
             gone += bytes;
             match end {
-                TurnEnd::Idle => {}
-                TurnEnd::More => self.ip.ports[port.index()].ready.push(user, idx),
-                TurnEnd::PortFull => {
+                QuantumEnd::Idle => {}
+                QuantumEnd::More => self.ip.ports[port.index()].ready.push(user, idx),
+                QuantumEnd::PortFull => {
                     self.ip.ports[port.index()].ready.push_front(user, idx);
                     break;
                 }
@@ -104,14 +104,14 @@ impl Engine {
     }
 
     /// It is a flow's turn: `send` has it send. If that was all, its timers follow from it, and its owner may want to hear of it.
-    pub(super) fn turn(
+    pub(super) fn with_quantum(
         &mut self,
         now: Instant,
         idx: FlowIdx,
-        send: impl FnOnce(&mut Engine, Edit<'_>) -> (usize, TurnEnd),
-    ) -> (usize, TurnEnd) {
+        send: impl FnOnce(&mut Engine, Edit<'_>) -> (usize, QuantumEnd),
+    ) -> (usize, QuantumEnd) {
         Edit::run(self, idx, send, |engine, idx, (_, end)| {
-            if *end == TurnEnd::Idle && engine.flows.is_used(*idx) {
+            if *end == QuantumEnd::Idle && engine.flows.is_used(*idx) {
                 engine.all_sent(now, idx);
             }
         })
@@ -124,17 +124,17 @@ impl Engine {
         idx: Edit<'_>,
         sink: &mut dyn FrameSink,
         host: &mut H,
-    ) -> (usize, TurnEnd) {
+    ) -> (usize, QuantumEnd) {
         let mut units = 0;
         let (flow, path) = self.flows.with_path_mut(idx);
         congestion::wake(&mut flow.tcb, path, &mut self.tcp.particulars, now);
         while let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) {
-            if units == TURN {
-                return (units, TurnEnd::More);
+            if units == QUANTUM_UNITS {
+                return (units, QuantumEnd::More);
             }
             match self.transmit_unit(now, port, idx, &tx, sink, host) {
                 Sent::Yes => units += 1,
-                Sent::PortFull => return (units, TurnEnd::PortFull),
+                Sent::PortFull => return (units, QuantumEnd::PortFull),
                 Sent::NoNeighbour => {
                     let (flow, path) = self.flows.with_path_mut(idx);
                     if flow.tcb.timers.peer == PeerTimer::Off {
@@ -146,7 +146,7 @@ impl Engine {
                 }
             }
         }
-        (units, TurnEnd::Idle)
+        (units, QuantumEnd::Idle)
     }
 
     fn all_sent(&mut self, now: Instant, idx: Edit<'_>) {

@@ -90,7 +90,7 @@ pub enum Leftover {
     /// It is still closing.
     Orphan,
     /// The same, and its peer has all bytes: but for the end of the stream nothing can be lost.
-    ToldOrphan,
+    SentOrphan,
 }
 
 /// What the owner has yet to be told beside what TCP has for it ([`Tcb::events`]), in this order: accepted, connected, direct, data, sent, soft error, peer closed,
@@ -105,7 +105,7 @@ pub struct Report {
     /// The state and the soft error that the flow information record shows.
     pub state: TcpState,
     pub published_error: Noted,
-    pub peer_closed_told: bool,
+    pub peer_closed_notified: bool,
     /// The owner waits for the acknowledgement of its end.
     pub tells_end: bool,
     pub reset: Option<ResetNotice>,
@@ -124,7 +124,7 @@ pub enum OpenNotice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResetNotice {
     pub errno: Errno,
-    pub told: bool,
+    pub notified: bool,
 }
 
 impl Report {
@@ -143,9 +143,9 @@ impl Report {
 
     /// Whoever has it next hears of the end again.
     pub fn tell_end_again(&mut self) {
-        self.peer_closed_told = false;
+        self.peer_closed_notified = false;
         if let Some(reset) = &mut self.reset {
-            reset.told = false;
+            reset.notified = false;
         }
     }
 }
@@ -156,7 +156,7 @@ pub struct Unsent {
     /// 0: the owner does not want to hear of it.
     pub low_water: u32,
     /// How far it has been told.
-    pub told: SeqNum,
+    pub notified: SeqNum,
 }
 
 /// Each connection costs this much: a field more is a decision.

@@ -45,12 +45,12 @@ impl MadeFor {
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     target: AnchorTarget,
-    home: MadeFor,
+    owner: MadeFor,
     /// Who is charged for it.
     payer: UserIdx,
-    /// Through which the home used it last, and hears that it is free.
+    /// Through which the owner used it last, and hears that it is free.
     queue_set: QueueSetId,
-    /// It was kept open after its last use, of which somebody may have a copy that nobody knows of: only its home is believed.
+    /// It was kept open after its last use, of which somebody may have a copy that nobody knows of: only its owner is believed.
     private: bool,
     /// Opened and closed again while it stood for nothing yet: what it is bound to next has no descriptor.
     closed_early: bool,
@@ -63,8 +63,8 @@ struct Anchor {
 #[derive(Debug, Default)]
 pub struct Anchors {
     table: HashMap<u32, Anchor>,
-    /// Those whose home is not gone, by that.
-    by_home: BTreeSet<(SessionId, u32)>,
+    /// Those whose owner is not gone, by that.
+    by_owner: BTreeSet<(SessionId, u32)>,
     next: u32,
 }
 
@@ -72,7 +72,7 @@ pub struct Anchors {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
     /// It is its session's again, who is to be told through this queue set.
-    Home(SessionId, QueueSetId),
+    Owned(SessionId, QueueSetId),
     /// It is forgotten, and charged to this user no more.
     Gone(UserIdx),
     /// There was none.
@@ -87,11 +87,11 @@ impl Anchors {
         let handle = self.next;
         self.next = self.next.wrapping_add(1);
         let (target, queue_set) = (AnchorTarget::Unused(session), QueueSetId(0));
-        let home = MadeFor::At(session);
+        let owner = MadeFor::At(session);
         let anchor =
-            Anchor { target, home, payer, queue_set, private: false, closed_early: false, copies: 0 };
+            Anchor { target, owner, payer, queue_set, private: false, closed_early: false, copies: 0 };
         self.table.insert(handle, anchor);
-        self.by_home.insert((session, handle));
+        self.by_owner.insert((session, handle));
         AnchorHandle(handle)
     }
 
@@ -138,9 +138,9 @@ impl Anchors {
     /// made for, and has not said that it has closed.
     pub fn lend(&mut self, session: SessionId, anchor: AnchorHandle, has_it: bool) {
         let Some(slot) = self.table.get_mut(&anchor.0) else { return };
-        let is_home = matches!(slot.home, MadeFor::At(home) | MadeFor::Left(home) if home == session);
-        slot.private &= slot.home.at() != Some(session);
-        if is_home || has_it && slot.home != MadeFor::Closed(session) {
+        let is_owner = matches!(slot.owner, MadeFor::At(owner) | MadeFor::Left(owner) if owner == session);
+        slot.private &= slot.owner.at() != Some(session);
+        if is_owner || has_it && slot.owner != MadeFor::Closed(session) {
             slot.copies = slot.copies.saturating_add(1);
         }
     }
@@ -148,9 +148,10 @@ impl Anchors {
     /// A child gets copies of all that a session `has`, and of what it has lost to another one and not closed yet.
     pub fn lend_all(&mut self, session: SessionId, has: impl Iterator<Item = AnchorHandle>) {
         has.for_each(|anchor| self.lend(session, anchor, true));
-        let its = self.by_home.range((session, 0)..=(session, u32::MAX)).map(|(_, handle)| *handle);
+        let its = self.by_owner.range((session, 0)..=(session, u32::MAX)).map(|(_, handle)| *handle);
         for handle in its {
-            if let Some(slot) = self.table.get_mut(&handle).filter(|slot| slot.home == MadeFor::Left(session))
+            if let Some(slot) =
+                self.table.get_mut(&handle).filter(|slot| slot.owner == MadeFor::Left(session))
             {
                 slot.copies = slot.copies.saturating_add(1);
             }
@@ -161,11 +162,11 @@ impl Anchors {
     /// for.
     pub fn copy_closed(&mut self, session: SessionId, anchor: AnchorHandle) -> bool {
         let Some(slot) = self.table.get_mut(&anchor.0) else { return false };
-        match slot.home {
-            MadeFor::At(home) if home == session => slot.home = MadeFor::Closed(home),
-            MadeFor::Left(home) if home == session => {
-                slot.home = MadeFor::Gone;
-                self.by_home.remove(&(home, anchor.0));
+        match slot.owner {
+            MadeFor::At(owner) if owner == session => slot.owner = MadeFor::Closed(owner),
+            MadeFor::Left(owner) if owner == session => {
+                slot.owner = MadeFor::Gone;
+                self.by_owner.remove(&(owner, anchor.0));
             }
             _ => return false,
         }
@@ -176,16 +177,16 @@ impl Anchors {
     /// Whether the process alone has it open that has what it stands for: not one that has closed it, and of which another has yet to
     /// claim that.
     pub fn is_single(&self, anchor: AnchorHandle) -> bool {
-        let is_it = |slot: &Anchor| slot.copies <= 1 && !matches!(slot.home, MadeFor::Closed(_));
+        let is_it = |slot: &Anchor| slot.copies <= 1 && !matches!(slot.owner, MadeFor::Closed(_));
         self.table.get(&anchor.0).is_some_and(is_it)
     }
 
     /// Whether `session` may not show this anchor.
     pub fn is_private_from(&self, anchor: AnchorHandle, session: SessionId) -> bool {
-        self.table.get(&anchor.0).is_some_and(|slot| slot.private && slot.home.at() != Some(session))
+        self.table.get(&anchor.0).is_some_and(|slot| slot.private && slot.owner.at() != Some(session))
     }
 
-    /// Whether nobody but its home is believed who shows it.
+    /// Whether nobody but its owner is believed who shows it.
     pub fn is_private(&self, anchor: AnchorHandle) -> bool {
         self.table.get(&anchor.0).is_some_and(|slot| slot.private)
     }
@@ -203,38 +204,38 @@ impl Anchors {
     }
 
     /// The session that it came from, which is returned, does not get it back.
-    pub fn leave_home(&mut self, anchor: AnchorHandle) -> Option<SessionId> {
+    pub fn leave_owner(&mut self, anchor: AnchorHandle) -> Option<SessionId> {
         let slot = self.table.get_mut(&anchor.0)?;
-        let home = slot.home.at()?;
-        if slot.home == MadeFor::Closed(home) {
-            slot.home = MadeFor::Gone;
-            self.by_home.remove(&(home, anchor.0));
+        let owner = slot.owner.at()?;
+        if slot.owner == MadeFor::Closed(owner) {
+            slot.owner = MadeFor::Gone;
+            self.by_owner.remove(&(owner, anchor.0));
         } else {
-            slot.home = MadeFor::Left(home);
+            slot.owner = MadeFor::Left(owner);
         }
-        Some(home)
+        Some(owner)
     }
 
     /// The session that has it, if it is one that nobody else can have.
-    pub fn home(&self, anchor: AnchorHandle) -> Option<SessionId> {
-        self.table.get(&anchor.0)?.home.at()
+    pub fn owner(&self, anchor: AnchorHandle) -> Option<SessionId> {
+        self.table.get(&anchor.0)?.owner.at()
     }
 
     /// Nobody has it open any more.
     pub fn closed(&mut self, anchor: AnchorHandle) -> Closed {
         let Some(slot) = self.table.get_mut(&anchor.0) else { return Closed::Unknown };
-        match slot.home {
-            MadeFor::At(home) | MadeFor::Closed(home) => {
-                slot.home = MadeFor::At(home);
-                slot.target = AnchorTarget::Unused(home);
+        match slot.owner {
+            MadeFor::At(owner) | MadeFor::Closed(owner) => {
+                slot.owner = MadeFor::At(owner);
+                slot.target = AnchorTarget::Unused(owner);
                 slot.closed_early = false;
                 slot.private = false;
-                Closed::Home(home, slot.queue_set)
+                Closed::Owned(owner, slot.queue_set)
             }
             MadeFor::Left(_) | MadeFor::Gone => {
                 let payer = slot.payer;
-                if let MadeFor::Left(home) = slot.home {
-                    self.by_home.remove(&(home, anchor.0));
+                if let MadeFor::Left(owner) = slot.owner {
+                    self.by_owner.remove(&(owner, anchor.0));
                 }
                 self.table.remove(&anchor.0);
                 Closed::Gone(payer)
@@ -242,15 +243,16 @@ impl Anchors {
         }
     }
 
-    /// A session has gone: what of its anchors stands for nothing is forgotten, the others have no home any more. Returns
+    /// A session has gone: what of its anchors stands for nothing is forgotten, the others have no owner any more. Returns
     /// how many are forgotten; they were charged to the session's user.
     pub fn forget_session(&mut self, session: SessionId) -> u32 {
-        let its: Vec<u32> = self.by_home.range((session, 0)..=(session, u32::MAX)).map(|(_, h)| *h).collect();
+        let its: Vec<u32> =
+            self.by_owner.range((session, 0)..=(session, u32::MAX)).map(|(_, h)| *h).collect();
         let mut forgotten = 0;
         for handle in its {
-            self.by_home.remove(&(session, handle));
+            self.by_owner.remove(&(session, handle));
             let Some(anchor) = self.table.get_mut(&handle) else { continue };
-            let was_left = matches!(core::mem::replace(&mut anchor.home, MadeFor::Gone), MadeFor::Left(_));
+            let was_left = matches!(core::mem::replace(&mut anchor.owner, MadeFor::Gone), MadeFor::Left(_));
             if !was_left && !matches!(anchor.target, AnchorTarget::Flow(_) | AnchorTarget::Listener(_)) {
                 self.table.remove(&handle);
                 forgotten += 1;
@@ -273,7 +275,7 @@ mod tests {
         let session = SessionId(1);
         let first: Vec<_> = (0..4).map(|_| anchors.take(session, USER)).collect();
         for &anchor in &first[..2] {
-            assert_eq!(anchors.leave_home(anchor), Some(session));
+            assert_eq!(anchors.leave_owner(anchor), Some(session));
             assert_eq!(anchors.closed(anchor), Closed::Gone(USER));
         }
         let again: Vec<_> = (0..3).map(|_| anchors.take(session, USER).0).collect();
@@ -293,7 +295,7 @@ mod tests {
         anchors.release(anchor, target);
         assert_eq!(anchors.get(anchor), Some(AnchorTarget::Nothing));
         assert!(!anchors.bind(SessionId(1), QS, anchor, target), "somebody may have it open");
-        assert_eq!(anchors.closed(anchor), Closed::Home(SessionId(1), QS));
+        assert_eq!(anchors.closed(anchor), Closed::Owned(SessionId(1), QS));
         assert!(anchors.bind(SessionId(1), QS, anchor, target));
     }
 

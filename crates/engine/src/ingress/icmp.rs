@@ -43,7 +43,7 @@ pub(super) fn parse_v6<'a>(arrival: &Arrival, message: &'a [u8]) -> Result<Arriv
         }
         Icmpv6Repr::NeighbourAdvertisement(it) if is_from_link => {
             let (mac, overrides) = (it.target_mac, it.overrides);
-            let message = NeighbourMessage::Told {
+            let message = NeighbourMessage::Advertised {
                 target: addr(it.target)?,
                 mac,
                 solicited: it.is_solicited,

@@ -21,11 +21,11 @@ pub struct FairList {
     flows: FlowLists,
     /// Users whose list is not empty, or was not when it was their turn last; whose turn it is first.
     users: VecDeque<UserIdx>,
-    turns: Vec<Turn>,
+    deficits: Vec<Deficit>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Turn {
+struct Deficit {
     waits: bool,
     /// What the user may still send.
     credit: i64,
@@ -33,7 +33,7 @@ struct Turn {
 
 impl FairList {
     pub fn new(flows: usize) -> FairList {
-        FairList { flows: FlowLists::new(flows), users: VecDeque::new(), turns: Vec::new() }
+        FairList { flows: FlowLists::new(flows), users: VecDeque::new(), deficits: Vec::new() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -53,48 +53,48 @@ impl FairList {
     }
 
     fn wait(&mut self, user: UserIdx) {
-        let turn = self.turn_mut(user);
-        if !core::mem::replace(&mut turn.waits, true) {
-            turn.credit = QUANTUM;
+        let deficit = self.deficit_mut(user);
+        if !core::mem::replace(&mut deficit.waits, true) {
+            deficit.credit = QUANTUM;
             self.users.push_back(user);
         }
     }
 
-    fn turn_mut(&mut self, user: UserIdx) -> &mut Turn {
-        if user.index() >= self.turns.len() {
-            self.turns.resize(user.index() + 1, Turn::default());
+    fn deficit_mut(&mut self, user: UserIdx) -> &mut Deficit {
+        if user.index() >= self.deficits.len() {
+            self.deficits.resize(user.index() + 1, Deficit::default());
         }
-        &mut self.turns[user.index()]
+        &mut self.deficits[user.index()]
     }
 
     /// The next flow, and whose turn it comes off.
     pub fn pop(&mut self) -> Option<(UserIdx, FlowIdx)> {
         loop {
             let user = *self.users.front()?;
-            if self.turn_mut(user).credit <= 0 {
-                self.turn_mut(user).credit += QUANTUM;
+            if self.deficit_mut(user).credit <= 0 {
+                self.deficit_mut(user).credit += QUANTUM;
                 self.users.rotate_left(1);
             } else if let Some(flow) = self.flows.pop(user.0) {
                 return Some((user, flow));
             } else {
                 self.users.pop_front();
-                *self.turn_mut(user) = Turn::default();
+                *self.deficit_mut(user) = Deficit::default();
             }
         }
     }
 
     /// What came of a turn: so many units, so many bytes in all.
     pub fn spend(&mut self, user: UserIdx, units: usize, bytes: u64) {
-        let turn = self.turn_mut(user);
-        if turn.waits {
-            turn.credit -= (units as u64 * u64::from(UNIT_COST) + bytes) as i64;
+        let deficit = self.deficit_mut(user);
+        if deficit.waits {
+            deficit.credit -= (units as u64 * u64::from(UNIT_COST) + bytes) as i64;
         }
     }
 
     pub fn clear(&mut self) {
         self.flows.clear();
         self.users.clear();
-        self.turns.clear();
+        self.deficits.clear();
     }
 }
 

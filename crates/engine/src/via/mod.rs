@@ -41,7 +41,7 @@ enum Thing<P> {
         /// What its node is called.
         by: NodeName,
         to: Place,
-        turn: u64,
+        ticket: u64,
         attributes: Attributes,
         payer: P,
     },
@@ -106,7 +106,7 @@ pub struct Ended<P> {
     /// Side 1 has ended it: if it has rejected it, that stands.
     pub by_taker: bool,
     /// That one has yet to fetch the memory, and finds there how it ended.
-    pub is_kept: bool,
+    pub is_retained: bool,
 }
 
 /// All nodes, listeners and connections of live sessions. `P`: who is charged for one.
@@ -122,7 +122,7 @@ pub struct Via<P> {
     asked: BTreeMap<(Place, Option<NodeName>, u64), ViaId>,
     next: u32,
     /// Of the next connection that is asked for.
-    next_turn: u64,
+    next_ticket: u64,
 }
 
 impl<P> Default for Via<P> {
@@ -133,7 +133,7 @@ impl<P> Default for Via<P> {
             listening: BTreeMap::new(),
             asked: BTreeMap::new(),
             next: 0,
-            next_turn: 0,
+            next_ticket: 0,
         }
     }
 }
@@ -177,11 +177,11 @@ impl<P: Copy> Via<P> {
     ) -> Result<(ViaId, Vec<SessionId>), Errno> {
         let node = self.with_room(session)?;
         let (by, to) = (node.name, Place { uid: node.uid, node: to, discriminator });
-        let turn = self.next_turn;
-        self.next_turn += 1;
-        let handle = self.add(session, Thing::Asked { session, by, to, turn, attributes, payer });
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let handle = self.add(session, Thing::Asked { session, by, to, ticket, attributes, payer });
         for from in [None, Some(by)] {
-            self.asked.insert((to, from, turn), handle);
+            self.asked.insert((to, from, ticket), handle);
         }
         let of = |from| {
             let (first, last) = ((to, from, SessionId(0)), (to, from, SessionId(u16::MAX)));
@@ -203,13 +203,13 @@ impl<P: Copy> Via<P> {
         }
         let connection = self.first_for(at, from).ok_or(Errno::EAGAIN)?;
         let own = self.with_room(session)?.name;
-        let Some(Thing::Asked { session: asker, by, turn, attributes, payer, .. }) =
+        let Some(Thing::Asked { session: asker, by, ticket, attributes, payer, .. }) =
             self.things.get(&connection)
         else {
             return Err(Errno::EAGAIN);
         };
-        let (asker, peer, turn, attributes, payer) = (*asker, *by, *turn, *attributes, *payer);
-        self.no_longer_asked(at, peer, turn);
+        let (asker, peer, ticket, attributes, payer) = (*asker, *by, *ticket, *attributes, *payer);
+        self.no_longer_asked(at, peer, ticket);
         let made = Thing::Made { ends: [asker, session], names: [peer, own], payer, is_fetched: false };
         self.things.insert(connection, made);
         self.own(session, connection);
@@ -294,9 +294,9 @@ impl<P: Copy> Via<P> {
         self.asked.range((at, from, 0)..=(at, from, u64::MAX)).next().map(|(_, handle)| *handle)
     }
 
-    fn no_longer_asked(&mut self, to: Place, by: NodeName, turn: u64) {
+    fn no_longer_asked(&mut self, to: Place, by: NodeName, ticket: u64) {
         for from in [None, Some(by)] {
-            self.asked.remove(&(to, from, turn));
+            self.asked.remove(&(to, from, ticket));
         }
     }
 
@@ -321,7 +321,14 @@ impl<P: Copy> Via<P> {
             }
             let other = Some(asker);
             let is_listener = false;
-            return Some(Ended { handle, payer: None, is_listener, other, by_taker: true, is_kept: true });
+            return Some(Ended {
+                handle,
+                payer: None,
+                is_listener,
+                other,
+                by_taker: true,
+                is_retained: true,
+            });
         }
         let is_listener = matches!(thing, Thing::Listener { .. });
         let mut by_taker = false;
@@ -330,8 +337,8 @@ impl<P: Copy> Via<P> {
                 self.no_longer_listens(session, at, from);
                 ([session; 2], Some(payer), None)
             }
-            Thing::Asked { session, by, to, turn, payer, .. } => {
-                self.no_longer_asked(to, by, turn);
+            Thing::Asked { session, by, to, ticket, payer, .. } => {
+                self.no_longer_asked(to, by, ticket);
                 ([session; 2], Some(payer), None)
             }
             Thing::Left { session, payer, .. } => ([session; 2], Some(payer), None),
@@ -346,6 +353,6 @@ impl<P: Copy> Via<P> {
                 node.handles.remove(&handle);
             }
         }
-        Some(Ended { handle, payer, is_listener, other, by_taker, is_kept: false })
+        Some(Ended { handle, payer, is_listener, other, by_taker, is_retained: false })
     }
 }

@@ -85,7 +85,7 @@ fn to_another_user_nobody_is_there() {
 }
 
 fn gone(handle: ViaId, payer: Option<u32>, other: Option<SessionId>) -> Ended<u32> {
-    Ended { handle, payer, is_listener: false, other, by_taker: false, is_kept: false }
+    Ended { handle, payer, is_listener: false, other, by_taker: false, is_retained: false }
 }
 
 /// Or what it was sent is lost.
@@ -101,7 +101,7 @@ fn who_has_asked_finds_its_connection_though_the_other_side_has_left_already() {
         } else {
             via.forget(SessionId(1), made).ok()
         };
-        let kept = Ended { by_taker: true, is_kept: true, ..gone(made, None, Some(SessionId(2))) };
+        let kept = Ended { by_taker: true, is_retained: true, ..gone(made, None, Some(SessionId(2))) };
         assert_eq!(ended, Some(kept));
         assert_eq!(via.forget(SessionId(1), made), Err(Errno::ENOENT), "no longer its");
         assert_eq!(

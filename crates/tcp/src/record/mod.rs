@@ -160,7 +160,7 @@ impl Tcb {
     }
 
     /// What was kept for what the program says will follow (TCP_CORK, MSG_MORE) goes out.
-    pub fn release_kept(&mut self) {
+    pub fn release_corked(&mut self) {
         self.sending.nagle.cork = false;
         self.sending.nagle.more = false;
     }

@@ -35,7 +35,7 @@ pub struct TroubleCounts {
     pub received_marked: u32,
     /// Segments that came out of order; D-SACK blocks; segments of ours that others overtook.
     pub out_of_order: u32,
-    pub duplicates_told: u32,
+    pub dsack_dups: u32,
     pub overtaken: u32,
     pub time_outs: TimeOuts,
 }

@@ -86,7 +86,7 @@ fn count_trouble(tcb: &mut Tcb, tcp: &mut Tcp, event: &AckEvent, overtaken: u32)
         return;
     };
     trouble.overtaken = trouble.overtaken.wrapping_add(overtaken);
-    trouble.duplicates_told = trouble.duplicates_told.wrapping_add((event.duplicated > 0).into());
+    trouble.dsack_dups = trouble.dsack_dups.wrapping_add((event.duplicated > 0).into());
     if event.ece {
         let segments = event.delivered.div_ceil(u32::from(tcb.snd.mss).max(1));
         trouble.delivered_marked = trouble.delivered_marked.wrapping_add(segments);

@@ -221,10 +221,11 @@ pub const KNOWN: &[Known] = &[
         title: "connect(AF_UNSPEC) of a connection",
         explains: |case| {
             let address = |answer: &Answer| answer.value("ip");
-            let is_kept = address(case.kernel).is_some_and(|ip| ip != 0) && address(case.engine) == Some(0);
+            let is_retained =
+                address(case.kernel).is_some_and(|ip| ip != 0) && address(case.engine) == Some(0);
             let is_answered_alike =
                 (case.kernel.result, case.kernel.errno) == (case.engine.result, case.engine.errno);
-            case.call.is(&["getsockname", "bind"]) && is_answered_alike && is_kept
+            case.call.is(&["getsockname", "bind"]) && is_answered_alike && is_retained
         },
     },
     Known { title: "bind of a connection that was reset", explains: |_| false },
@@ -330,8 +331,8 @@ pub fn leaves_out(call: &Call, chooser: &Chooser<'_>) -> bool {
 fn parts_holders(call: &Call, chooser: &Chooser<'_>) -> bool {
     let world = chooser.world;
     let has_kernels = |one: &Descriptor| {
-        let is_kept = one.who == chooser.who && one.listens() && world.duplicated.contains(&one.object);
-        is_kept && world.known.iter().any(|other| other.object == one.object && other.who != one.who)
+        let is_retained = one.who == chooser.who && one.listens() && world.duplicated.contains(&one.object);
+        is_retained && world.known.iter().any(|other| other.object == one.object && other.who != one.who)
     };
     call.is(&["exec"]) && world.known.iter().any(has_kernels)
 }

@@ -2,7 +2,6 @@
 
 mod acks;
 mod addresses;
-mod ahead;
 mod bottleneck;
 mod capture;
 mod channel_users;
@@ -26,6 +25,7 @@ mod names;
 mod passed_on;
 mod path_mtu;
 mod pieces;
+mod prefetch;
 mod pressure;
 mod process_each;
 mod quota;

@@ -1,4 +1,4 @@
-//! How many connections a process is handed ahead of its asking, by a listener that several processes take from. `engine/ahead.rs` has the rest.
+//! How many connections a process is handed ahead of its asking, by a listener that several processes take from. `engine/prefetch.rs` has the rest.
 
 /// Most that one process is handed so.
 const MOST: u32 = 16;

@@ -5,7 +5,7 @@
 //! handed its share of what waits, and no more than it has shown to take ([`Allowance`]). And what a program has left for a
 //! while goes back: its owner word is withdrawn, unless the program was faster, its session is told, and the connection waits anew.
 //!
-//! [`Allowance`]: crate::control::ahead::Allowance
+//! [`Allowance`]: crate::control::prefetch::Allowance
 
 use super::Engine;
 use super::hand_out::Handed;
@@ -31,10 +31,11 @@ impl Engine {
         let Some(listener) = self.listeners.get_mut(idx) else { return };
         let share = (listener.queue.waiting.len() / listener.holders.takers().max(1)) as u32;
         let Some(holder) = listener.holders.get_mut(session, id) else { return };
-        holder.ahead.asked();
+        holder.prefetch.asked();
         let holder = *holder;
-        for _ in 0..share.min(holder.ahead.most()).min(holder.credit) {
-            if !self.listeners.may_copy_more(now) || !self.hand_first(now, idx, &holder, Handed::Ahead, host)
+        for _ in 0..share.min(holder.prefetch.most()).min(holder.credit) {
+            if !self.listeners.may_copy_more(now)
+                || !self.hand_first(now, idx, &holder, Handed::Prefetched, host)
             {
                 break;
             }
@@ -108,7 +109,7 @@ impl Engine {
         };
         let holder = self.listeners.get_mut(listener_idx);
         if let Some(holder) = holder.and_then(|l| l.holders.get_mut(owner.session, handed_to)) {
-            holder.ahead.was_late();
+            holder.prefetch.was_late();
         }
         have_wait_again(self, now, idx, host);
         self.hand_out(now, listener_idx, host);
