@@ -241,12 +241,16 @@ mod tests {
         assert_eq!(gone(&twins, None), [identity]);
     }
 
+    /// A time that the clock had not said before.
+    fn next_moment() -> Instant {
+        let before = monotonic();
+        std::iter::repeat_with(monotonic).find(|now| *now > before).expect("time passes")
+    }
+
     /// The kernel's answer to a question of now: later than what was before, and earlier than what is next.
     fn listed(netns: NetNs, there: &[(u64, Endpoint)]) -> ListenersOf {
-        let a_moment = || std::thread::sleep(std::time::Duration::from_micros(10));
-        a_moment();
-        let asked_at = monotonic();
-        a_moment();
+        let asked_at = next_moment();
+        next_moment();
         ListenersOf { netns, asked_at, there: there.iter().copied().collect() }
     }
 
