@@ -2,7 +2,8 @@
 //!
 //! A program under the switch layer has a memory file named [`MEMFD_NAME`] among its descriptors
 //! (`/proc/PID/fd/N -> /memfd:toe-why`): an array of [`ENTRIES`] little-endian 32-bit words, indexed by descriptor.
-//! The switch layer writes it; `toe why` reads it. It is a report and no part of the data path.
+//! The switch layer writes it; `toe why` reads it. It is a report and no part of the data path. The child of a fork has its parent's until
+//! it decides something itself.
 //!
 //! | bits | meaning |
 //! |---|---|

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -159,9 +159,18 @@ impl Process {
         Failure::new(format!("process {} is somebody else's; run this as its user, or as root", self.pid))
     }
 
+    /// What the switch layer has written of `fd`. A child that has decided nothing yet has its parent's table, and may have closed one of
+    /// those descriptors: its number says nothing of what was opened there since.
     fn recorded(&self, fd: u32) -> Option<Decided> {
         let found = self.table.as_ref().and_then(|table| entry(table, fd));
-        found.filter(|decided| decided.stack != Stack::None)
+        found.filter(|decided| decided.stack != Stack::None && self.may_be_socket(fd))
+    }
+
+    /// A socket of the kernel's, or an anchor, which is a directory.
+    fn may_be_socket(&self, fd: u32) -> bool {
+        let path = self.dir.join(format!("fd/{fd}"));
+        let link = std::fs::read_link(&path).unwrap_or_default();
+        link.to_string_lossy().starts_with("socket:[") || file_type(&path) == Some(FileType::Directory)
     }
 
     fn explain(&self, fd: u32) -> Result<Explanation, Failure> {
@@ -316,18 +325,27 @@ fn open_table(process: &Path) -> Option<File> {
 /// Opens the regular file that a link in `/proc` leads to, if it is on a file system that `is_good` knows by its number, and that keeps nobody
 /// waiting: nothing is asked of a file system before that is known.
 fn open_without_waiting(path: &Path, is_good: impl Fn(Device) -> bool) -> Option<File> {
-    let by_name = OFlags::PATH | OFlags::CLOEXEC;
-    let found = rustix::fs::open(path, by_name, Mode::empty()).ok()?;
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let known = rustix::fs::statx(&found, c"", flags, StatxFlags::TYPE).ok()?;
-    let is_regular = FileType::from_raw_mode(known.stx_mode.into()) == FileType::RegularFile;
-    if !is_regular || !is_good((known.stx_dev_major, known.stx_dev_minor)) {
+    let (found, file_type, device) = find(path)?;
+    if file_type != FileType::RegularFile || !is_good(device) {
         return None;
     }
     // The same file, however the process changes its own descriptors.
     let own = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::open(own, flags, Mode::empty()).ok().map(File::from)
+}
+
+fn file_type(path: &Path) -> Option<FileType> {
+    find(path).map(|(_, file_type, _)| file_type)
+}
+
+/// What a link in `/proc` leads to, by what the kernel knows of it.
+fn find(path: &Path) -> Option<(OwnedFd, FileType, Device)> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let known = rustix::fs::statx(&found, c"", flags, StatxFlags::TYPE).ok()?;
+    let file_type = FileType::from_raw_mode(known.stx_mode.into());
+    Some((found, file_type, (known.stx_dev_major, known.stx_dev_minor)))
 }
 
 /// A file system, as `/proc` numbers it.

@@ -1,5 +1,8 @@
-//! Writes the why table (`toe_abi::why`): for each descriptor, which stack and why. `toe why` reads it from
-//! `/proc/PID/fd`. Called wherever a decision is made; never read back by the switch layer itself.
+//! What was decided of each descriptor, and the report of it that `toe why` reads from `/proc/PID/fd` (`toe_abi::why`).
+//! Called wherever a decision is made.
+//!
+//! The words are this process's own, so a fork copies them. The report is a memory file, made at the first decision of a process. A child
+//! that has decided nothing yet has its parent's: most children of a server that forks for each connection end before they decide.
 
 use crate::debug;
 use crate::socket_state::{self, State};
@@ -7,16 +10,20 @@ use crate::tally;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use toe::{fd_table, sys};
 pub use toe_abi::why::{Decided, Reason, Stack};
 use toe_abi::why::{ENTRIES, LEN, MEMFD_NAME};
 
-/// The mapped table; null until the first TCP socket.
-static TABLE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
-/// One more than the largest index written: a forked child copies no further.
+/// By descriptor; lies in .bss, and only the pages in use are there.
+static DECIDED: [AtomicU32; ENTRIES] = [const { AtomicU32::new(0) }; ENTRIES];
+/// One more than the largest index written: a report begins with so many.
 static USED: AtomicU32 = AtomicU32::new(0);
+
+/// The mapped report; null until the first decision of this process.
+static REPORT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// Its memory file, or the parent's.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
 static MAKING: AtomicU8 = AtomicU8::new(NOT_MADE);
 const NOT_MADE: u8 = 0;
@@ -33,10 +40,9 @@ pub fn set_reason(fd: c_int, stack: Stack, reason: Reason) {
 pub fn set(fd: c_int, decided: Decided) {
     let (stack, reason) = (decided.stack, decided.reason);
     tally::count(stack, reason);
-    let Some(table) = table() else { return };
-    if let Some(word) = word(table, fd) {
-        word.store(decided.encode(), Ordering::Relaxed);
-        USED.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    if usize::try_from(fd).is_ok_and(|fd| fd < ENTRIES) {
+        make_report();
+        put(fd, decided.encode());
         socket_state::add(fd, State::REPORTED);
         debug::log(format_args!("fd {fd}: {}: {}", stack.name(), reason.text()));
     }
@@ -44,9 +50,7 @@ pub fn set(fd: c_int, decided: Decided) {
 
 /// Whether that is what was decided last.
 pub fn is(fd: c_int, reason: Reason) -> bool {
-    let table = TABLE.load(Ordering::Acquire);
-    let word = if table.is_null() { None } else { word(table, fd) };
-    word.is_some_and(|word| word.load(Ordering::Relaxed) >> 8 & 0xff == reason as u32)
+    get(fd) >> 8 & 0xff == reason as u32
 }
 
 /// `fd` is closed, or no TCP socket any more.
@@ -56,52 +60,60 @@ pub fn clear(fd: c_int) {
 
 /// `new` is the same socket as `old`, or a connection that came in through it.
 pub fn copy(old: c_int, new: c_int) {
-    let table = TABLE.load(Ordering::Acquire);
-    if let (false, Some(from)) = (table.is_null(), word(table, old)) {
-        let value = from.load(Ordering::Relaxed);
-        put(new, value);
-        if value != 0 {
-            socket_state::add(new, State::REPORTED);
-        }
+    let value = get(old);
+    put(new, value);
+    if value != 0 {
+        socket_state::add(new, State::REPORTED);
     }
+}
+
+fn get(fd: c_int) -> u32 {
+    word(&DECIDED, fd).map_or(0, |word| word.load(Ordering::Relaxed))
 }
 
 fn put(fd: c_int, value: u32) {
-    let table = TABLE.load(Ordering::Acquire);
-    if table.is_null() {
+    let Some(word) = word(&DECIDED, fd) else { return };
+    // Most descriptors that are closed have never been sockets: no page is made for them.
+    if word.load(Ordering::Relaxed) == value {
         return;
     }
-    if let Some(word) = word(table, fd) {
-        if value == 0 && word.load(Ordering::Relaxed) == 0 {
-            return;
-        }
+    USED.fetch_max(fd as u32 + 1, Ordering::SeqCst);
+    // In one order with what `make` does: it finds the word, or this thread finds the report.
+    word.store(value, Ordering::SeqCst);
+    write(REPORT.load(Ordering::SeqCst), fd, value);
+}
+
+fn word(words: &[AtomicU32], fd: c_int) -> Option<&AtomicU32> {
+    usize::try_from(fd).ok().and_then(|fd| words.get(fd))
+}
+
+/// Into the report, if there is one.
+fn write(report: *mut AtomicU32, fd: c_int, value: u32) {
+    if report.is_null() {
+        return;
+    }
+    // SAFETY: needed to write into memory that another process reads. `report` is a mapping of ENTRIES words that stays for the life of this
+    // process; a child does not inherit it, and has null there. Atomics may be shared.
+    let words = unsafe { core::slice::from_raw_parts(report, ENTRIES) };
+    if let Some(word) = word(words, fd) {
         word.store(value, Ordering::Relaxed);
-        USED.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     }
 }
 
-fn word<'a>(table: *mut AtomicU32, fd: c_int) -> Option<&'a AtomicU32> {
-    let index = usize::try_from(fd).ok().filter(|&i| i < ENTRIES)?;
-    // SAFETY: `table` is a mapping of ENTRIES words that is never unmapped while other threads run (only a forked
-    // child replaces it, before it has a second thread); atomics may be shared with readers in other processes.
-    Some(unsafe { &*table.add(index) })
-}
-
-/// The table, made at the first use.
-fn table() -> Option<*mut AtomicU32> {
-    let table = TABLE.load(Ordering::Acquire);
-    if !table.is_null() {
-        return Some(table);
+/// At the first decision.
+fn make_report() {
+    if MAKING.load(Ordering::Acquire) != NOT_MADE {
+        return;
     }
-    // Of several threads one makes it; the others go without an entry rather than wait for a report.
-    MAKING.compare_exchange(NOT_MADE, BEING_MADE, Ordering::AcqRel, Ordering::Acquire).ok()?;
-    let made = make();
-    MAKING.store(SETTLED, Ordering::Release);
-    made
+    // Of several threads one makes it; the others' decisions it finds in the words, or they find the report.
+    if MAKING.compare_exchange(NOT_MADE, BEING_MADE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        make();
+        MAKING.store(SETTLED, Ordering::Release);
+    }
 }
 
 #[cold]
-fn make() -> Option<*mut AtomicU32> {
+fn make() -> Option<()> {
     let memory = sys::Fd::from(memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC).ok()?);
     // Beyond the limit the attempt would be a signal (SIGXFSZ) that ends the program; so it goes without reports.
     if sys::file_room() < LEN as u64 {
@@ -109,38 +121,38 @@ fn make() -> Option<*mut AtomicU32> {
     }
     ftruncate(&memory, LEN as u64).ok()?;
     // SAFETY: a fresh shared mapping of our own memory file, over no existing one.
-    let table = unsafe {
+    let report = unsafe {
         mmap(core::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memory, 0)
     };
-    let table = table.ok()?.cast::<AtomicU32>();
+    let report = report.ok()?;
+    // SAFETY: the mapping just made. A child must not have it, or it would write into its parent's report.
+    unsafe { madvise(report, LEN, Advice::LinuxDontFork) }.ok()?;
     let descriptor = sys::move_to_high(memory).into_raw();
     fd_table::mark_internal(descriptor);
-    DESCRIPTOR.store(descriptor, Ordering::Relaxed);
-    TABLE.store(table, Ordering::Release);
-    Some(table)
-}
-
-/// In a forked child: a table of its own, with what the parent had written.
-#[cold]
-pub fn after_fork() {
-    if MAKING.load(Ordering::Acquire) == NOT_MADE {
-        return;
+    let of_parent = DESCRIPTOR.swap(descriptor, Ordering::Relaxed);
+    if of_parent >= 0 {
+        fd_table::forget_internal(of_parent);
+        let _ = sys::close(of_parent);
     }
-    let old = TABLE.swap(core::ptr::null_mut(), Ordering::AcqRel);
-    // The thread that was making it is not in the child.
-    MAKING.store(NOT_MADE, Ordering::Release);
-    if old.is_null() {
-        return;
-    }
-    let descriptor = DESCRIPTOR.swap(-1, Ordering::Relaxed);
-    fd_table::forget_internal(descriptor);
-    let _ = sys::close(descriptor);
-    if table().is_some() {
-        let used = USED.load(Ordering::Relaxed).min(ENTRIES as u32) as c_int;
-        for fd in 0..used {
-            put(fd, word(old, fd).map_or(0, |w| w.load(Ordering::Relaxed)));
+    REPORT.store(report.cast(), Ordering::SeqCst);
+    for (fd, word) in DECIDED.iter().enumerate().take(USED.load(Ordering::SeqCst) as usize) {
+        // Again where a thread that has the report wrote a newer one meanwhile.
+        let mut written = None;
+        while written != Some(word.load(Ordering::SeqCst)) {
+            let value = word.load(Ordering::SeqCst);
+            write(report.cast(), fd as c_int, value);
+            written = Some(value);
         }
     }
-    // SAFETY: the mapping that `make` made in the parent; the child has one thread, and it no longer uses it.
-    let _ = unsafe { munmap(old.cast(), LEN) };
+    Some(())
+}
+
+/// In a forked child: it has its parent's report until it decides something itself.
+#[cold]
+pub fn after_fork() {
+    if MAKING.load(Ordering::Acquire) != NOT_MADE {
+        REPORT.store(core::ptr::null_mut(), Ordering::Release);
+        // A thread that was making it is not in the child.
+        MAKING.store(NOT_MADE, Ordering::Release);
+    }
 }

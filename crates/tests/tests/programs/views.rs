@@ -9,6 +9,8 @@ use toe_tests::tools::On;
 use toe_tests::wait::{self, SOON};
 use toe_tests::{bins, child};
 
+const PYTHON: &str = "/usr/bin/python3";
+
 #[test]
 fn ss_names_program_and_process() {
     let lab = Lab::new();
@@ -79,6 +81,17 @@ fn why_says_which_stack_and_the_reason() {
     let said = engine.why(&lab, user.pid, user.fd).expect_success("toe why");
     println!("nginx's listener: {}", said.trim());
     assert!(said.contains("engine"), "{said}");
+}
+
+/// A child makes no report of its own before it decides something: with each fork that was a fifth of what the fork cost.
+#[test]
+fn why_knows_of_a_child_what_it_has_from_its_parent_and_what_it_decides() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let mut command = On::Engine(&engine).command(&lab, PYTHON);
+    command.arg("-c").arg(include_str!("why_child.py")).arg(lab.program("toe"));
+    let said = child::run("why_child.py", &mut command, SOON).expect_success("why_child.py");
+    assert_eq!(said.trim(), "told");
 }
 
 /// 100 idle connections must cost next to nothing. The promise (under 1 % over 10 s) is measured by `make acceptance`;
