@@ -45,7 +45,9 @@ pub(crate) fn spare() -> &'static Waiter {
 /// Forgets all waiters, and that of the calling thread: in the child of a fork they are the parent's.
 #[cold]
 pub(crate) fn forget_all(mine: Option<&'static Waiter>) {
-    let spare = std::mem::take(&mut *SPARE.lock());
+    // SAFETY: needed to look without the lock, which costs a copy of its page. The child has this thread alone.
+    let has_spare = unsafe { SPARE.peek_in_child() }.is_none_or(|spare| !spare.is_empty());
+    let spare = if has_spare { std::mem::take(&mut *SPARE.lock()) } else { Vec::new() };
     for fd in spare.into_iter().chain(mine).filter_map(|waiter| waiter.fd.get()) {
         fd_words::forget_internal(fd.raw());
         let _ = sys::close(fd.raw());

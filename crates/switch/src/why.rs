@@ -20,12 +20,23 @@ static DECIDED: [AtomicU32; ENTRIES] = [const { AtomicU32::new(0) }; ENTRIES];
 /// One more than the largest index written: a report begins with so many.
 static USED: AtomicU32 = AtomicU32::new(0);
 
-/// The mapped report; null until the first decision of this process.
-static REPORT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-/// Its memory file, or the parent's.
-static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+static REPORT: Report = Report {
+    words: AtomicPtr::new(core::ptr::null_mut()),
+    descriptor: AtomicI32::new(-1),
+    making: AtomicU8::new(NOT_MADE),
+};
 
-static MAKING: AtomicU8 = AtomicU8::new(NOT_MADE);
+/// What a fork writes, in one place. As its first value is not all zeros, the linker puts it beside the library's locks, whose page a child has a
+/// copy of anyway.
+#[derive(Debug)]
+struct Report {
+    /// The mapping; null until the first decision of this process.
+    words: AtomicPtr<AtomicU32>,
+    /// Its memory file, or the parent's.
+    descriptor: AtomicI32,
+    making: AtomicU8,
+}
+
 const NOT_MADE: u8 = 0;
 const BEING_MADE: u8 = 1;
 /// Made, or it failed and is not tried again.
@@ -80,7 +91,7 @@ fn put(fd: c_int, value: u32) {
     USED.fetch_max(fd as u32 + 1, Ordering::SeqCst);
     // In one order with what `make` does: it finds the word, or this thread finds the report.
     word.store(value, Ordering::SeqCst);
-    write(REPORT.load(Ordering::SeqCst), fd, value);
+    write(REPORT.words.load(Ordering::SeqCst), fd, value);
 }
 
 fn word(words: &[AtomicU32], fd: c_int) -> Option<&AtomicU32> {
@@ -102,13 +113,13 @@ fn write(report: *mut AtomicU32, fd: c_int, value: u32) {
 
 /// At the first decision.
 fn make_report() {
-    if MAKING.load(Ordering::Acquire) != NOT_MADE {
+    if REPORT.making.load(Ordering::Acquire) != NOT_MADE {
         return;
     }
     // Of several threads one makes it; the others' decisions it finds in the words, or they find the report.
-    if MAKING.compare_exchange(NOT_MADE, BEING_MADE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    if REPORT.making.compare_exchange(NOT_MADE, BEING_MADE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         make();
-        MAKING.store(SETTLED, Ordering::Release);
+        REPORT.making.store(SETTLED, Ordering::Release);
     }
 }
 
@@ -129,12 +140,12 @@ fn make() -> Option<()> {
     unsafe { madvise(report, LEN, Advice::LinuxDontFork) }.ok()?;
     let descriptor = sys::move_to_high(memory).into_raw();
     fd_table::mark_internal(descriptor);
-    let of_parent = DESCRIPTOR.swap(descriptor, Ordering::Relaxed);
+    let of_parent = REPORT.descriptor.swap(descriptor, Ordering::Relaxed);
     if of_parent >= 0 {
         fd_table::forget_internal(of_parent);
         let _ = sys::close(of_parent);
     }
-    REPORT.store(report.cast(), Ordering::SeqCst);
+    REPORT.words.store(report.cast(), Ordering::SeqCst);
     for (fd, word) in DECIDED.iter().enumerate().take(USED.load(Ordering::SeqCst) as usize) {
         // Again where a thread that has the report wrote a newer one meanwhile.
         let mut written = None;
@@ -150,9 +161,9 @@ fn make() -> Option<()> {
 /// In a forked child: it has its parent's report until it decides something itself.
 #[cold]
 pub fn after_fork() {
-    if MAKING.load(Ordering::Acquire) != NOT_MADE {
-        REPORT.store(core::ptr::null_mut(), Ordering::Release);
+    if REPORT.making.load(Ordering::Acquire) != NOT_MADE {
+        REPORT.words.store(core::ptr::null_mut(), Ordering::Release);
         // A thread that was making it is not in the child.
-        MAKING.store(NOT_MADE, Ordering::Release);
+        REPORT.making.store(NOT_MADE, Ordering::Release);
     }
 }

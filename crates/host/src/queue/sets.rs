@@ -120,9 +120,11 @@ impl Stack {
         let _ = MINE.try_with(|mine| mine.0[engine].take());
         let _ = CHOSEN.try_with(|chosen| chosen[engine].set(None));
         for queue in self.queue_sets() {
-            for channel in &queue.lock().io.channels {
+            // SAFETY: needed to look without the lock, which costs a copy of its page. The child of a fork has one thread, and it is here.
+            let queue = unsafe { queue.raw_lock().peek_in_child() };
+            for channel in queue.iter().flat_map(|queue| &queue.io.channels) {
                 let region: &Region = channel.end.memory().region();
-                // SAFETY: needed to give the memory back. The child of a fork has one thread, and it is here.
+                // SAFETY: needed to give the memory back. As above.
                 unsafe { region.abandon() };
             }
         }
