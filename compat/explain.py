@@ -31,9 +31,9 @@ def add(one, other):
     return total
 
 
-def cells(sockets):
-    """Three cells of the table: connections on the engine, and on the kernel's stack with the share of each reason; sockets of
-    UDP, which are the kernel's."""
+def cells(sockets, letters):
+    """Three cells of the table: connections on the engine, and on the kernel's stack with the share of each reason, by its
+    letter; sockets of UDP, which are the kernel's. A reason without a letter gets the next one."""
     if sockets is None:
         return "?", "?", "?"
     lanes = sum(count for reason, count in sockets["none"].items() if reason.startswith(LANE))
@@ -44,8 +44,20 @@ def cells(sockets):
     if not every:
         return "0", "0", datagrams
     reasons = sorted(sockets["kernel"].items(), key=lambda item: -item[1])
-    why = "; ".join(f"{reason} {percent(count, every)}" for reason, count in reasons)
+    why = "; ".join(f"*{letter(letters, reason)}* {percent(count, every)}" for reason, count in reasons)
     return f"{engine} ({percent(engine, every)})", f"{kernel} ({why})" if kernel else "0", datagrams
+
+
+def letter(letters, reason):
+    return letters.setdefault(reason, chr(ord("a") + len(letters)))
+
+
+def legend(letters):
+    """A table of what the letters stand for; nothing where there are none."""
+    if not letters:
+        return []
+    lines = [f"| *{letter}* | {reason} |" for reason, letter in letters.items()]
+    return ["## Why connections are on the kernel's stack", "", "| letter | reason |", "|---|---|", *lines, ""]
 
 
 def percent(part, whole):

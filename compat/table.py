@@ -19,42 +19,42 @@ def write(rows):
 def text(rows):
     programs = [row for row in rows if "tests" not in row]
     modules = [row for row in rows if "tests" in row]
-    parts = []
+    parts, letters = [], {}
     if programs:
-        parts += ["## Programs", "", *program_table(programs), ""]
+        parts += ["## Programs", "", *program_table(programs, letters), ""]
     if modules:
-        parts += ["## CPython's own tests", "", *module_table(modules), ""]
-    parts += named_differences(rows)
+        parts += ["## CPython's own tests", "", *module_table(modules, letters), ""]
+    parts += explain.legend(letters) + named_differences(rows)
     return "\n".join(parts)
 
 
-def program_table(rows):
+def program_table(rows, letters):
     lines = ["| program | version | what was used | kernel | OpenTOE | TCP connections on the engine |"
              " on the kernel's stack | UDP sockets | result |", "|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         some = next(iter(row["stacks"].values()))
         counts = [count(row["stacks"].get(stack)) for stack in runner.STACKS]
-        sockets = connections(row)
+        sockets = connections(row, letters)
         cells = [some["title"], some["version"], row["used"], *counts, *sockets, outcome(row)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def module_table(rows):
+def module_table(rows, letters):
     lines = ["| tests | ok on the kernel | of these ok on OpenTOE | other tests | TCP connections on the engine |"
              " on the kernel's stack | UDP sockets | result |", "|---|---|---|---|---|---|---|---|"]
     for row in rows:
         tests = row["tests"]
         good, others = tests["kernel ok"], tests["others"]
         same = tests["same"]
-        cells = [row["name"].removeprefix("cpython/"), str(good), str(same), others, *connections(row), outcome(row)]
+        cells = [row["name"].removeprefix("cpython/"), str(good), str(same), others, *connections(row, letters), outcome(row)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def connections(row):
+def connections(row, letters):
     toe = row["stacks"].get("toe")
-    return explain.cells(toe["sockets"]) if toe else ("", "", "")
+    return explain.cells(toe["sockets"], letters) if toe else ("", "", "")
 
 
 def count(found):

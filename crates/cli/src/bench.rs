@@ -21,6 +21,8 @@ WORKLOADS (all unless some are named):
   idle     memory and CPU of idle connections
   wake     latency when both sides sleep
   calls    single calls: a socket made and closed, a connection taken and closed, a read of a file
+  udp      datagrams one way and back, singly and in super-segments, at a rate, in overload, over a veth beside strangers' packets
+  via      messages between two programs, 8 B to 1 MiB, by EVIL's calls
   file     files to connections and back: 1 GiB in memory, and, when it is named, the directwrite paper's grid (hours over slow wires; see --together)
 LINKS:
   local    client and server on one stack of this machine: loopback against the engine's own; needs no root

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-/// How long a coalescing sleep is. docs/performance.md shows what others bring.
+/// How long a coalescing sleep is. docs/measurements.md shows what others bring.
 pub const COALESCING_SLEEP: Duration = Duration::from_micros(COALESCING_SLEEP_US);
 const COALESCING_SLEEP_US: u64 = 100;
 /// A coalescing sleep pays that ends with so many frames: more than a request and an ACK or two.

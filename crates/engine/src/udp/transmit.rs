@@ -326,7 +326,7 @@ impl TxQueue {
     }
 }
 
-/// The datagram with its checksum. To sum the bytes up while they are copied gains nothing (docs/performance.md).
+/// The datagram with its checksum. To sum the bytes up while they are copied gains nothing (docs/measurements.md).
 fn fill(transport: &mut [u8], datagram: &TxDatagram, text: &[u8]) {
     header(transport, datagram);
     transport[udp::HEADER_LEN..].copy_from_slice(text);
