@@ -77,6 +77,7 @@ int cps_run(const struct options *options)
     exchange_prepare(options->size);
     epoll = net_epoll();
     struct slot *slots = allocate(options->connections, sizeof *slots);
+    crowd_gather();
     for (uint32_t i = 0; i < options->connections; i++)
         begin_life(options, &slots[i], i, i);
 

@@ -20,8 +20,8 @@ static const char help[] =
     "  toe-load stream --connect IP:PORT [--flows 1] [--direction send|receive] [--write-size 65536] --seconds S\n"
     "      bulk; counts what the receiving end got. A warm-up runs on connections of its own. --skip S leaves the first\n"
     "      seconds of the same connections out of the count (receive only).\n"
-    "  toe-load cps    --connect IP:PORT [--size 64] [--connections 64] --seconds S\n"
-    "      connections a second: open, one request, its reply, close; CONNECTIONS at once\n"
+    "  toe-load cps    --connect IP:PORT [--size 64] [--connections 64] [--programs 1] --seconds S\n"
+    "      connections a second: open, one request, its reply, close; CONNECTIONS at once, shared by PROGRAMS processes\n"
     "  toe-load idle   --connect IP:PORT --connections N [--size 1024]\n"
     "      opens N, asks once on each, says {\"ready\":true,..}, rests until the standard input ends or SIGTERM.\n"
     "      seconds and CPU time are those of the rest; rate is connections opened and answered a second.\n"
@@ -125,7 +125,7 @@ static const struct option {
     {"rate", NUMBER, offsetof(struct options, rate), FLOOD | UDP_FLOOD, 10000000},
     {"seconds", SECONDS, offsetof(struct options, seconds),
      RR | STREAM | CPS | WAKE | NULL_MODE | CALLS | FLOOD | UDP | TRANSFER, 0},
-    {"programs", NUMBER, offsetof(struct options, programs), SERVE | RR, 1024},
+    {"programs", NUMBER, offsetof(struct options, programs), SERVE | RR | CPS, 1024},
     {"each", EACH, offsetof(struct options, each), SERVE, 0},
     {"skip", SECONDS, offsetof(struct options, skip), STREAM, 0},
     {"warmup", SECONDS, offsetof(struct options, warmup),
@@ -274,7 +274,7 @@ void options_parse(struct options *options, int argc, char **argv)
     }
     if (options->programs > 1 && options->each != EACH_BY_ONE_LOOP)
         die("--each serves all connections in one program: leave out --programs");
-    if (strcmp(options->mode, "rr") == 0 && options->connections < options->programs)
+    if ((modes[mode].bit & (RR | CPS)) != 0 && options->connections < options->programs)
         die("--programs %u: give each a connection with --connections", options->programs);
     if (options->segments > 1 && (options->batch > 1 || (uint64_t)options->size * options->segments > 65507))
         die("--segments %u: all in one datagram of at most 65507 bytes, and no --batch", options->segments);

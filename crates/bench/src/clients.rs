@@ -112,9 +112,10 @@ pub(crate) fn null_ns(stage: &Stage<'_>, size: u32) -> Result<f64> {
 /// toe-load's client for the row, without a length of time.
 pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
     let mut command = stage.client(stack, &stage.lab.program("toe-load"));
+    let threads = stage.placement.threads;
     let words = match row.load {
         Load::Rr { size, depth, connections } => {
-            format!("rr --size {size} --depth {depth} --connections {connections}")
+            format!("rr --size {size} --depth {depth} --connections {connections} --programs {threads}")
         }
         Load::Stream { flows, direction } => {
             let direction = match direction {
@@ -123,7 +124,9 @@ pub(crate) fn toe_load(stage: &Stage<'_>, row: &Row, stack: Stack) -> Command {
             };
             format!("stream --flows {flows} --direction {direction}")
         }
-        Load::Cps { .. } => format!("cps --size {SMALL} --connections {CPS_CONNECTIONS}"),
+        Load::Cps { .. } => {
+            format!("cps --size {SMALL} --connections {CPS_CONNECTIONS} --programs {threads}")
+        }
         Load::Crowd { programs, connections } => {
             format!("rr --size {SMALL} --connections {connections} --programs {programs}")
         }
@@ -196,7 +199,13 @@ fn wrk(
     seconds: u32,
 ) -> Result<Command> {
     let mut command = stage.client(stack, &tools::WRK.path()?);
-    command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--latency"]);
+    let threads = stage.placement.threads;
+    command.args([
+        &format!("-t{threads}"),
+        &format!("-c{connections}"),
+        &format!("-d{seconds}s"),
+        "--latency",
+    ]);
     // wrk's own report ends at 99 %.
     let script = stage.lab.dir().join("p999.lua");
     std::fs::write(&script, WRK_P999).map_err(|error| Error::failed(script.display().to_string(), error))?;
@@ -235,8 +244,8 @@ fn redis_requests(stage: &Stage<'_>, stack: Stack, pipeline: u32, seconds: u32) 
 fn memcaslap(stage: &Stage<'_>, stack: Stack, keys: u32, seconds: u32) -> Result<Command> {
     let mut command = stage.client(stack, &tools::MEMCASLAP.path()?);
     command.args(["-s", &format!("{}:{}", stage.address(stack), stage.port(stack))]);
-    // One thread, as the server has one; values of 64 bytes; statistics once, at the end.
-    command.args(["-T", "1", "-X", "64", "-c", &KV_CONNECTIONS.to_string()]);
+    // As many threads as the server has; values of 64 bytes; statistics once, at the end.
+    command.args(["-T", &stage.placement.threads.to_string(), "-X", "64", "-c", &KV_CONNECTIONS.to_string()]);
     command.args(["-t", &format!("{seconds}s"), "-S", &format!("{seconds}s"), "-d", &keys.to_string()]);
     Ok(command)
 }

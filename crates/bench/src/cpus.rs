@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::options::Workload;
-use crate::row::Row;
+use crate::row::{Cores, Row};
 
 /// A set of processors, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) struct Placement {
     pub(crate) server: String,
     pub(crate) client: String,
     pub(crate) engine: String,
+    /// Workers of the server, and threads of the client.
+    pub(crate) threads: u32,
 }
 
 impl Cpus {
@@ -60,14 +62,15 @@ impl Cpus {
     pub(crate) fn placement(&self, row: &Row) -> Placement {
         let all = self.list();
         let one = |index: usize| self.0.get(index).or(self.0.first()).map_or(all.clone(), usize::to_string);
-        if row.one_core {
-            return Placement { server: one(0), client: one(0), engine: one(0) };
-        }
-        match row.workload {
-            Workload::Rr | Workload::Wake | Workload::Udp | Workload::Via => {
-                Placement { server: one(0), client: one(1), engine: all }
+        let of_all =
+            |threads| Placement { server: all.clone(), client: all.clone(), engine: all.clone(), threads };
+        match (row.cores, row.workload) {
+            (Cores::One, _) => Placement { server: one(0), client: one(0), engine: one(0), threads: 1 },
+            (Cores::Full, _) => of_all(self.count() as u32),
+            (Cores::Spare, Workload::Rr | Workload::Wake | Workload::Udp | Workload::Via) => {
+                Placement { server: one(0), client: one(1), ..of_all(1) }
             }
-            _ => Placement { server: all.clone(), client: all.clone(), engine: all },
+            (Cores::Spare, _) => of_all(1),
         }
     }
 }
@@ -87,16 +90,17 @@ mod tests {
     }
 
     #[test]
-    fn one_core_rows_have_one_core() {
+    fn one_core_rows_have_one_core_and_full_ones_all() {
         let cpus = Cpus(vec![2, 5]);
         for row in plan::all() {
             let placed = cpus.placement(&row);
-            match (row.one_core, row.workload) {
-                (true, _) => assert_eq!([&placed.server, &placed.client, &placed.engine], ["2"; 3]),
-                (false, Workload::Rr | Workload::Wake | Workload::Udp | Workload::Via) => {
+            assert_eq!(placed.threads, if row.cores == Cores::Full { 2 } else { 1 });
+            match (row.cores, row.workload) {
+                (Cores::One, _) => assert_eq!([&placed.server, &placed.client, &placed.engine], ["2"; 3]),
+                (Cores::Spare, Workload::Rr | Workload::Wake | Workload::Udp | Workload::Via) => {
                     assert_eq!([&placed.server, &placed.client, &placed.engine], ["2", "5", "2,5"]);
                 }
-                (false, _) => assert_eq!([&placed.server, &placed.client, &placed.engine], ["2,5"; 3]),
+                _ => assert_eq!([&placed.server, &placed.client, &placed.engine], ["2,5"; 3]),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Options, Workload};
-use crate::row::{Attack, Calls, Direction, Flood, Load, Row, ServedBy, Web};
+use crate::row::{Attack, Calls, Cores, Direction, Flood, Load, Row, ServedBy, Web};
 use crate::transfer;
 
 const RR_SIZES: [u32; 3] = [64, 1024, 16 << 10];
@@ -26,8 +26,10 @@ pub(crate) fn all() -> Vec<Row> {
             let loads = loads(workload, link);
             rows.extend(loads.into_iter().map(|load| Row::quiet(workload, link, load)));
             if let Some(load) = on_one_core(workload, link) {
-                rows.push(Row { one_core: true, ..Row::quiet(workload, link, load) });
+                rows.push(Row { cores: Cores::One, ..Row::quiet(workload, link, load) });
             }
+            let full = with_full_cores(workload, link).into_iter();
+            rows.extend(full.map(|load| Row { cores: Cores::Full, ..Row::quiet(workload, link, load) }));
         }
     }
     rows
@@ -155,6 +157,20 @@ fn on_one_core(workload: Workload, link: Link) -> Option<Load> {
     }
 }
 
+/// Those whose servers have as many workers, and whose clients as many threads, as there are processors: as servers are deployed, and with no
+/// processor left for a thread that is neither's.
+fn with_full_cores(workload: Workload, link: Link) -> Vec<Load> {
+    match (workload, link) {
+        (_, Link::Tap | Link::Mbit10 | Link::Mbit100) => Vec::new(),
+        (Workload::Http, _) => [true, false].map(|keepalive| Load::Http { file: 256, keepalive }).to_vec(),
+        (Workload::Apps, _) => App::ALL.map(Load::App).to_vec(),
+        (Workload::Kv, _) => vec![Load::Memcached { keys: 1 }],
+        (Workload::Rr, _) => vec![Load::Rr { size: 64, depth: 1, connections: 64 }],
+        (Workload::Cps, _) => ServedBy::ALL.map(|served_by| Load::Cps { served_by }).to_vec(),
+        _ => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +199,7 @@ mod tests {
         let rows = all_beside(&Neighbour::ALL);
         let names: BTreeSet<String> = rows.iter().map(Row::name).collect();
         assert_eq!(names.len(), rows.len());
-        for name in ["local/rr/64B-d1-c1", "local/rr/64B-d1-c1-onecore", "veth/http/256B-keepalive"] {
+        for name in ["local/rr/64B-d1-c1", "local/rr/64B-d1-c1-onecore", "veth/http/256B-keepalive-full"] {
             assert!(names.contains(name), "{name} in {names:?}");
         }
     }

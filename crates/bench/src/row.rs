@@ -3,6 +3,7 @@
 use crate::apps::App;
 use crate::options::{Link, Neighbour, Workload};
 use crate::transfer::{Shape, Transfer};
+use serde::Serialize;
 use std::fmt;
 
 /// The connections of a row of `http`.
@@ -25,10 +26,21 @@ pub(crate) struct Row {
     pub(crate) workload: Workload,
     pub(crate) link: Link,
     pub(crate) load: Load,
-    /// Everything on one processor.
-    pub(crate) one_core: bool,
+    pub(crate) cores: Cores,
     /// What else runs on the row's processors.
     pub(crate) beside: Option<Neighbour>,
+}
+
+/// How much of the row's processors its programs ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Cores {
+    /// Everything is on one.
+    One,
+    /// One thread serves and one asks: with more than two processors, or where either waits, some are spare.
+    Spare,
+    /// As many serve as there are processors, and as many ask: whoever else must run takes one from them.
+    Full,
 }
 
 /// What the client does.
@@ -196,9 +208,9 @@ pub(crate) enum Direction {
 }
 
 impl Row {
-    /// A row on all processors with nothing beside it.
+    /// A row of one server and one client, with nothing beside it.
     pub(crate) fn quiet(workload: Workload, link: Link, load: Load) -> Row {
-        Row { workload, link, load, one_core: false, beside: None }
+        Row { workload, link, load, cores: Cores::Spare, beside: None }
     }
 
     /// A cell of the directwrite paper's grid, of which there are hundreds.
@@ -221,9 +233,13 @@ impl Row {
 
     /// Its name among those of its workload and link.
     pub(crate) fn short_name(&self) -> String {
-        let core = if self.one_core { "-onecore" } else { "" };
+        let cores = match self.cores {
+            Cores::One => "-onecore",
+            Cores::Spare => "",
+            Cores::Full => "-full",
+        };
         let beside = self.beside.map(|neighbour| format!("-{}", neighbour.row_name()));
-        format!("{}{core}{}", self.load, beside.unwrap_or_default())
+        format!("{}{cores}{}", self.load, beside.unwrap_or_default())
     }
 
     /// What one operation is: that by which rates count and by which processor time is divided.

@@ -35,7 +35,8 @@ impl Server {
             }
             Load::Memcached { .. } => {
                 let mut command = stage.server(stack, &tools::MEMCACHED.path()?);
-                command.args(["-p", &port, "-U", "0", "-l", "0.0.0.0", "-t", "1", "-m", "256"]);
+                command.args(["-p", &port, "-U", "0", "-l", "0.0.0.0", "-m", "256"]);
+                command.args(["-t", &stage.placement.threads.to_string()]);
                 if rustix::process::geteuid().is_root() {
                     // It refuses to run as root unless told to.
                     command.args(["-u", "root"]);
@@ -63,7 +64,7 @@ impl Server {
             _ => {
                 let mut command = stage.server(stack, &stage.lab.program("toe-load"));
                 command.args([mode(row.load), "--listen", &format!("0.0.0.0:{port}")]);
-                command.args(how_served(row.load));
+                command.args(how_served(row.load, stage.placement.threads));
                 program(stage, stack, "toe-load serve", command)
             }
         }
@@ -92,7 +93,7 @@ fn mode(load: Load) -> &'static str {
 }
 
 /// What toe-load's server is told of the load.
-fn how_served(load: Load) -> Vec<String> {
+fn how_served(load: Load, threads: u32) -> Vec<String> {
     match load {
         Load::Cps { served_by: ServedBy::Thread } => vec!["--each=thread".to_owned()],
         Load::Cps { served_by: ServedBy::Process } => vec!["--each=process".to_owned()],
@@ -103,6 +104,7 @@ fn how_served(load: Load) -> Vec<String> {
         // So long that any stack can send three times as much.
         Load::DatagramOverload => vec!["--work-us=20".to_owned()],
         Load::Crowd { programs, .. } => vec![format!("--programs={programs}")],
+        Load::Cps { served_by: ServedBy::OneLoop } | Load::Rr { .. } => vec![format!("--programs={threads}")],
         _ => Vec::new(),
     }
 }
@@ -122,7 +124,7 @@ fn nginx(stage: &Stage<'_>, stack: Stack, file: u32, how: Web) -> Result<Server>
     stage.lab.file("file", file.into())?;
     let options = nginx::Options {
         port: stage.port(stack),
-        workers: 1,
+        workers: stage.placement.threads,
         daemon: false,
         sendfile: true,
         open_file_cache: true,

@@ -87,11 +87,12 @@ pub(crate) fn judge(targets: &[Target], rows: &[Measured], failed: &[&str]) -> V
 impl Target {
     fn is_of(&self, row: &str) -> bool {
         let Some((start, end)) = self.row.split_once('*') else { return self.row == row };
-        // One processor, and shared ones, are targets of their own.
+        // One processor, full and shared ones are targets of their own.
         let is_as_special = |mark| self.row.contains(mark) == row.contains(mark);
         row.starts_with(start)
             && row.ends_with(end)
             && is_as_special("-onecore")
+            && is_as_special("-full")
             && is_as_special(Neighbour::Loops.row_name())
     }
 

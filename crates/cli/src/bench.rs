@@ -32,7 +32,8 @@ LINKS:
 
 Each row runs a fresh engine, started as 'toe start' does. Both stacks have the same programs and the same processors
 (--cpus). In rr and wake the server is on the first of them and the client on the second; else the scheduler places.
-Rows named -onecore have everything on the first; rows named -busy (--busy) share the processors with programs that have
+Rows named -onecore have everything on the first; rows named -full have as many workers and client threads as there are
+processors, so that none is spare; rows named -busy (--busy) share the processors with programs that have
 nothing to do with what is measured. A row is judged where there is a target for it.
 
 EXAMPLES:

@@ -4,6 +4,7 @@ use super::{Report, Unmeasured};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::Neighbour;
+use crate::row::Cores;
 use crate::sample::{Figure, Measured, Sample, Stack};
 use crate::stats::Summary;
 use crate::targets::Verdict;
@@ -11,7 +12,7 @@ use crate::together;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 #[derive(Serialize)]
 struct Whole<'a> {
@@ -33,7 +34,7 @@ struct Row<'a> {
     name: String,
     workload: &'static str,
     link: &'static str,
-    one_core: bool,
+    cores: Cores,
     /// What ran on the same processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     beside: Option<Neighbour>,
@@ -73,7 +74,7 @@ fn row(measured: &Measured) -> Row<'_> {
         name: measured.row.name(),
         workload: measured.row.workload.name(),
         link: measured.row.link.name(),
-        one_core: measured.row.one_core,
+        cores: measured.row.cores,
         beside: measured.row.beside,
         operation: measured.row.operation(),
         medians: [("linux", of(Stack::Linux)), ("toe", of(Stack::Toe))].into(),
@@ -95,7 +96,7 @@ mod tests {
     fn every_run_and_every_median_is_there() {
         let report = report();
         let json: serde_json::Value = serde_json::from_str(&whole(&report).expect("JSON")).expect("JSON");
-        assert_eq!(json["schema"], 1);
+        assert_eq!(json["schema"], 2);
         let rows = json["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), report.rows.len());
         let row = rows.iter().find(|row| row["name"] == "local/rr/64B-d1-c1").expect("the row");
