@@ -15,6 +15,8 @@ pub(crate) struct Thread {
     pub looking: Cell<Looking>,
     /// For its next wait.
     pub waiter: Cell<Option<&'static waiter::Waiter>>,
+    /// How often it has looked for a connection ([`crate::socket::Socket::accept`]).
+    pub accepts: Cell<u32>,
     /// It is of PTHREAD_CANCEL_ASYNCHRONOUS: by what that is changed.
     pub asynchronous: Cell<Option<cancel::SetType>>,
 }
@@ -26,6 +28,7 @@ thread_local! {
             cancel: Cell::new(cancel::Registered::Not),
             looking: Cell::new(Looking::new()),
             waiter: Cell::new(None),
+            accepts: Cell::new(0),
             asynchronous: Cell::new(None),
         }
     };

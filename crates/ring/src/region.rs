@@ -148,15 +148,10 @@ impl Region {
         let region = Region::map(file, layout.len())?;
         let to_read = checked(&to_read, layout.receive_len)?;
         region.put(layout, map_shared_unlocked(to_read, receive_size(layout)?, ProtFlags::READ)?)?;
-        region.keep_from_children()?;
-        Ok(region)
-    }
-
-    /// A child of a fork does not get the mapping, which it would only have to give back.
-    fn keep_from_children(&self) -> Result<()> {
-        let (start, len) = (self.start.as_ptr().cast(), self.mapping.len.get());
-        // SAFETY: needed to give advice on a mapping. It is exactly what `mmap` returned, and nothing changes in this process.
-        unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontFork) }
+        let (start, len) = (region.start.as_ptr().cast(), region.mapping.len.get());
+        // SAFETY: needed to keep it from children of forks, which would only have to give it back. The range is exactly what was mapped, and
+        // nothing changes in this process.
+        unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontFork) }.map(|()| region)
     }
 
     /// Puts what is mapped elsewhere into the place of the receive part.

@@ -16,7 +16,19 @@ use toe_abi::why::Reason;
 const DESCRIPTORS: usize = 1 << 20;
 
 /// Lies in .bss: the kernel gives memory only to the pages in use.
-static STATES: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
+static STATES: [Remembered; DESCRIPTORS] = [const { Remembered::NOTHING }; DESCRIPTORS];
+
+/// What is known of a descriptor. Both words stand in one page, as a fork costs a copy of each page that is written to after it.
+#[derive(Debug)]
+struct Remembered {
+    state: AtomicU64,
+    /// Of [`crate::why`].
+    decided: AtomicU32,
+}
+
+impl Remembered {
+    const NOTHING: Remembered = Remembered { state: AtomicU64::new(0), decided: AtomicU32::new(0) };
+}
 
 /// One more than the largest descriptor that ever had a state.
 static END: AtomicU32 = AtomicU32::new(0);
@@ -308,7 +320,12 @@ pub fn of_unknown(fd: c_int) -> State {
 }
 
 fn word(fd: c_int) -> Option<&'static AtomicU64> {
-    STATES.get(usize::try_from(fd).ok()?)
+    STATES.get(usize::try_from(fd).ok()?).map(|known| &known.state)
+}
+
+/// The word that [`crate::why`] keeps of the descriptor.
+pub fn decided_word(fd: c_int) -> Option<&'static AtomicU32> {
+    STATES.get(usize::try_from(fd).ok()?).map(|known| &known.decided)
 }
 
 #[inline]
@@ -320,6 +337,13 @@ pub fn get(fd: c_int) -> State {
 pub fn set(fd: c_int, state: State) {
     if let Some(word) = word(fd) {
         word.store(state.0, Ordering::Relaxed);
+        note_end(fd);
+    }
+}
+
+fn note_end(fd: c_int) {
+    // Most are below: a store would be one more page of which a child gets a copy.
+    if END.load(Ordering::Relaxed) <= fd as u32 {
         END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     }
 }
@@ -337,7 +361,7 @@ pub fn add(fd: c_int, flags: State) {
 /// The same: what was known before.
 pub fn before_adding(fd: c_int, flags: State) -> State {
     let Some(word) = word(fd) else { return State::default() };
-    END.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+    note_end(fd);
     State(word.fetch_or(flags.0, Ordering::Relaxed))
 }
 

@@ -5,7 +5,7 @@
 //! that has decided nothing yet has its parent's: most children of a server that forks for each connection end before they decide.
 
 use crate::debug;
-use crate::socket_state::{self, State};
+use crate::socket_state::{self, State, decided_word};
 use crate::tally;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -15,12 +15,10 @@ use toe::{fd_table, sys};
 pub use toe_abi::why::{Decided, Reason, Stack};
 use toe_abi::why::{ENTRIES, LEN, MEMFD_NAME};
 
-/// By descriptor; lies in .bss, and only the pages in use are there.
-static DECIDED: [AtomicU32; ENTRIES] = [const { AtomicU32::new(0) }; ENTRIES];
 /// One more than the largest index written: a report begins with so many.
 static USED: AtomicU32 = AtomicU32::new(0);
 
-static REPORT: Report = Report {
+static REPORT: WrittenReport = WrittenReport {
     words: AtomicPtr::new(core::ptr::null_mut()),
     descriptor: AtomicI32::new(-1),
     making: AtomicU8::new(NOT_MADE),
@@ -29,7 +27,7 @@ static REPORT: Report = Report {
 /// What a fork writes, in one place. As its first value is not all zeros, the linker puts it beside the library's locks, whose page a child has a
 /// copy of anyway.
 #[derive(Debug)]
-struct Report {
+struct WrittenReport {
     /// The mapping; null until the first decision of this process.
     words: AtomicPtr<AtomicU32>,
     /// Its memory file, or the parent's.
@@ -79,23 +77,21 @@ pub fn copy(old: c_int, new: c_int) {
 }
 
 fn get(fd: c_int) -> u32 {
-    word(&DECIDED, fd).map_or(0, |word| word.load(Ordering::Relaxed))
+    decided_word(fd).map_or(0, |word| word.load(Ordering::SeqCst))
 }
 
 fn put(fd: c_int, value: u32) {
-    let Some(word) = word(&DECIDED, fd) else { return };
+    let Some(word) = decided_word(fd) else { return };
     // Most descriptors that are closed have never been sockets: no page is made for them.
     if word.load(Ordering::Relaxed) == value {
         return;
     }
-    USED.fetch_max(fd as u32 + 1, Ordering::SeqCst);
+    if USED.load(Ordering::SeqCst) <= fd as u32 {
+        USED.fetch_max(fd as u32 + 1, Ordering::SeqCst);
+    }
     // In one order with what `make` does: it finds the word, or this thread finds the report.
     word.store(value, Ordering::SeqCst);
     write(REPORT.words.load(Ordering::SeqCst), fd, value);
-}
-
-fn word(words: &[AtomicU32], fd: c_int) -> Option<&AtomicU32> {
-    usize::try_from(fd).ok().and_then(|fd| words.get(fd))
 }
 
 /// Into the report, if there is one.
@@ -106,7 +102,7 @@ fn write(report: *mut AtomicU32, fd: c_int, value: u32) {
     // SAFETY: needed to write into memory that another process reads. `report` is a mapping of ENTRIES words that stays for the life of this
     // process; a child does not inherit it, and has null there. Atomics may be shared.
     let words = unsafe { core::slice::from_raw_parts(report, ENTRIES) };
-    if let Some(word) = word(words, fd) {
+    if let Some(word) = usize::try_from(fd).ok().and_then(|fd| words.get(fd)) {
         word.store(value, Ordering::Relaxed);
     }
 }
@@ -146,12 +142,12 @@ fn make() -> Option<()> {
         let _ = sys::close(of_parent);
     }
     REPORT.words.store(report.cast(), Ordering::SeqCst);
-    for (fd, word) in DECIDED.iter().enumerate().take(USED.load(Ordering::SeqCst) as usize) {
+    for fd in 0..USED.load(Ordering::SeqCst) as c_int {
         // Again where a thread that has the report wrote a newer one meanwhile.
         let mut written = None;
-        while written != Some(word.load(Ordering::SeqCst)) {
-            let value = word.load(Ordering::SeqCst);
-            write(report.cast(), fd as c_int, value);
+        while written != Some(get(fd)) {
+            let value = get(fd);
+            write(report.cast(), fd, value);
             written = Some(value);
         }
     }

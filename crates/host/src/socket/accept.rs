@@ -7,11 +7,11 @@ use crate::slots::SlotId;
 use crate::socket::arrivals::{Closed, Found};
 use crate::socket::{Kind, Socket, SocketCall};
 use crate::stack::Stack;
-use crate::{fd_table, sys};
+use crate::{fd_table, sys, thread};
 use rustix::fd::RawFd;
 use rustix::net::sockopt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
@@ -58,8 +58,6 @@ impl From<Errno> for AcceptError {
     }
 }
 
-static ACCEPTS: AtomicU32 = AtomicU32::new(0);
-
 impl Socket {
     /// Takes a connection of an engine's. Waits for one unless non-blocking.
     ///
@@ -96,7 +94,8 @@ impl Socket {
         }
         // An engine that is gone leaves the twin; its errors are found below.
         let settled = self.activate_all();
-        let round = ACCEPTS.fetch_add(1, Ordering::Relaxed);
+        // The thread's own count: a server that forks for each connection writes it, and of each page that it writes its child gets a copy.
+        let round = thread::with(|thread| thread.accepts.replace(thread.accepts.get().wrapping_add(1)));
         if let (true, 0) = (how.with_twin, round % KERNEL_EVERY)
             && self.descriptor().is_some_and(&mut *of_kernel)
         {

@@ -3,6 +3,7 @@
 
 use crate::block::{BlockOn, OnSignal, block_on};
 use crate::own_fds::OwnCopy;
+use crate::session::Session;
 use crate::slots::SlotId;
 use crate::socket::arrivals::Closed;
 use crate::socket::call::Held;
@@ -119,6 +120,10 @@ impl Socket {
 
     /// Leaves its owner queue: another session has the flow or listener, or will have it.
     fn detach(&'static self) {
+        // A child's copy of its parent's queue sets: nobody looks there any more.
+        if self.session().is_some_and(Session::is_foreign) {
+            return;
+        }
         let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
         if let Some((io, stream)) = queue.stream(slot_id, self) {
             close_copy(io, stream);
