@@ -254,13 +254,10 @@ fn move_to_engine(fd: c_int, socket: &'static Socket) {
 pub fn follow_cloexec(listener: &'static Socket) {
     let mut keep = false;
     fd_table::for_each(0, c_int::MAX, |fd| {
-        keep |= fd_table::get(fd).is_some_and(|other| core::ptr::eq(other, listener)) && goes_over_exec(fd);
+        keep |= fd_table::get(fd).is_some_and(|other| core::ptr::eq(other, listener))
+            && tables::goes_over_exec(fd);
     });
     listener.keep_over_exec(keep);
-}
-
-pub fn goes_over_exec(fd: c_int) -> bool {
-    rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
 /// The mark on a twin that it is non-blocking for our sake.

@@ -76,6 +76,26 @@ pub fn close(fd: c_int) -> c_int {
     unsafe { real::close(fd) }
 }
 
+/// Whether a socket of an engine's, or a kernel socket that may become one, is open in the next program.
+pub fn passes_sockets() -> bool {
+    // A child of vfork has put a connection in the place of the standard ones without a word in our tables.
+    let mut any = (0..=2).any(is_directory);
+    let is_socket = |fd| fd_table::get(fd).is_some() || fd_table::datagram(fd).is_some();
+    fd_table::for_each(0, c_int::MAX, |fd| any = any || is_socket(fd) && goes_over_exec(fd));
+    any
+}
+
+/// As anchors are.
+fn is_directory(fd: c_int) -> bool {
+    rustix::fs::fstat(sys::borrow(fd)).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
+    })
+}
+
+pub fn goes_over_exec(fd: c_int) -> bool {
+    rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+}
+
 /// The numbers of all open descriptors, without that of the call itself.
 pub fn open_fds() -> Option<Vec<c_int>> {
     use rustix::fs::{CWD, Mode, OFlags, openat};

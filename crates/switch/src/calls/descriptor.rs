@@ -2,11 +2,11 @@
 
 use crate::engines::keep_on_kernel;
 use crate::ffi::{fail, guarded, status};
-use crate::listen::{follow_cloexec, goes_over_exec, hold_nonblocking, is_held_elsewhere};
+use crate::listen::{follow_cloexec, hold_nonblocking, is_held_elsewhere};
 use crate::lookup::{leave_lanes, listener, stream};
 use crate::replacing::or_again;
 use crate::socket_state::{self, State};
-use crate::tables::{forget, forget_for_copy, forget_open, is_known, is_new};
+use crate::tables::{forget, forget_for_copy, forget_open, goes_over_exec, is_known, is_new};
 use crate::why::{self, Reason, Stack as On};
 use crate::{fork, option_model, real, replacing};
 use core::ffi::{c_int, c_long, c_ulong, c_void};
@@ -141,13 +141,25 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_l
 
 /// Whether `fd`, a descriptor of the same socket as `of`, goes over exec may have changed.
 fn followed(fd: c_int, of: c_int) {
-    let Some(listener) = listener(of) else { return };
-    // A child of vfork has descriptors of its own, and is about to execute something with them.
-    guarded((), || match fork::in_vfork_child() {
-        true if goes_over_exec(fd) => listener.keep_over_exec(true),
-        true => {}
-        false => follow_cloexec(listener),
+    let (socket, is_datagram) = (fd_table::get(of), fd_table::datagram(of).is_some());
+    if socket.is_none() && !is_datagram {
+        return;
+    }
+    let is_passed = guarded(false, || match (fork::in_vfork_child(), listener(of)) {
+        // A child of vfork has descriptors of its own, and is about to execute something with them.
+        (true, listener) if goes_over_exec(fd) => {
+            listener.into_iter().for_each(|listener| listener.keep_over_exec(true));
+            true
+        }
+        (false, Some(listener)) => {
+            follow_cloexec(listener);
+            false
+        }
+        _ => false,
     });
+    if is_passed {
+        super::process::before_child();
+    }
 }
 
 #[inline]

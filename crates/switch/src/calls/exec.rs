@@ -8,13 +8,11 @@
 
 use super::other_library::{self, Loader, ToExecute};
 use crate::ffi::guarded;
-use crate::listen::goes_over_exec;
-use crate::{fork, policy, real};
+use crate::{fork, policy, real, tables};
 use core::ffi::{CStr, c_char, c_int};
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use std::ffi::CString;
 use std::sync::OnceLock;
-use toe::{fd_table, sys};
 
 /// What this program has that the next one is to have.
 #[derive(Debug)]
@@ -43,21 +41,6 @@ pub fn remember() {
     };
     let variables = NAMES.iter().filter_map(variable).collect();
     let _ = OURS.set(Ours { variables, loader: other_library::own_loader() });
-}
-
-/// Whether a socket of an engine's, or a kernel socket that may become one, is open in the next program.
-fn passes_sockets() -> bool {
-    // A child of vfork has put a connection in the place of the standard ones without a word in our tables.
-    let mut any = (0..=2).any(is_directory);
-    fd_table::for_each(0, c_int::MAX, |fd| any |= fd_table::get(fd).is_some() && goes_over_exec(fd));
-    any
-}
-
-/// As anchors are.
-fn is_directory(fd: c_int) -> bool {
-    rustix::fs::fstat(sys::borrow(fd)).is_ok_and(|stat| {
-        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
-    })
 }
 
 /// An environment for what is executed next.
@@ -121,7 +104,7 @@ unsafe fn with_ours(envp: *const *mut c_char) -> Option<(Vec<*mut c_char>, bool)
             .any(|entry| name_of(unsafe { CStr::from_ptr(*entry) }.to_bytes()) == name_of(wanted.to_bytes()))
     };
     let missing: Vec<&CString> = ours.iter().filter(|variable| !has(variable)).collect();
-    if missing.is_empty() || missing.len() < ours.len() && !passes_sockets() {
+    if missing.is_empty() || missing.len() < ours.len() && !tables::passes_sockets() {
         return Some((all, false));
     }
     all.extend(missing.into_iter().map(|variable| variable.as_ptr().cast_mut()));
@@ -272,7 +255,8 @@ macro_rules! spawning {
                 argv: *const *mut c_char,
                 envp: *const *mut c_char,
             ) -> c_int {
-                super::process::before_child();
+                // What the actions do to descriptors only the C library knows.
+                if actions.is_null() { super::process::before_spawn() } else { super::process::before_child() }
                 // SAFETY: the program's environment.
                 let completed = guarded(None, || unsafe { completed(envp, ToExecute::$named(file)) });
                 let envp = completed.as_ref().map_or(envp, |all| all.as_ptr());

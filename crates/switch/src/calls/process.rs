@@ -5,7 +5,7 @@
 //! Sessions, rings and sockets are the host library's (`toe::fork`). A child of fork gets a why table of its own. daemon() needs nothing.
 
 use crate::ffi::{guarded, last_errno, set_errno};
-use crate::{aio, fork, policy, real, replacing, twin_pool, why};
+use crate::{aio, fork, policy, real, replacing, tables, twin_pool, why};
 use core::ffi::{c_char, c_int, c_long, c_void};
 use libc::{FILE, gid_t, pid_t, uid_t};
 
@@ -50,15 +50,31 @@ pub fn before_child() {
     guarded((), toe::fork::before_child);
 }
 
+/// Before a child that runs in this process's memory until it executes something. It keeps what goes over exec; what it makes go over exec by a call of
+/// its own, that call tells of (`descriptor.rs`). Most keep no socket, and then connections stay in their channels.
+pub fn before_spawn() {
+    if guarded(true, tables::passes_sockets) {
+        before_child();
+    } else {
+        fork::note_new_process();
+    }
+}
+
 /// Before vfork and clone: the child may run in this process's memory. Returns the address of the real call.
 extern "C" fn before_vfork() -> *const c_void {
-    before_child();
+    before_spawn();
     toe::process::note_shared_memory();
     real::address_of_vfork()
 }
 
-extern "C" fn before_clone() -> *const c_void {
-    before_child();
+/// With the first arguments of the call.
+extern "C" fn before_clone(_start: *const c_void, _stack: *const c_void, flags: c_int) -> *const c_void {
+    const AS_VFORK: c_int = libc::CLONE_VM | libc::CLONE_VFORK;
+    if flags & AS_VFORK == AS_VFORK {
+        before_spawn();
+    } else {
+        before_child();
+    }
     toe::process::note_shared_memory();
     real::address_of_clone()
 }
@@ -185,7 +201,7 @@ becoming! {
     setresuid(real, effective, saved) => effective;
 }
 
-noted! { before_child, fork::note_new_process:
+noted! { before_spawn, fork::note_new_process:
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
 }

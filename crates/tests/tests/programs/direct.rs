@@ -62,6 +62,39 @@ fn a_killed_program_that_read_everything_is_the_end() {
     goes_through("read");
 }
 
+/// What a server with such a connection does, and how often the connection was claimed by then.
+fn claims_after_spawning(what: &str) -> u64 {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let run = |role: &str| {
+        let mut command = On::Engine(&engine).command(&lab, PYTHON);
+        command.arg("-c").arg(include_str!("spawn.py")).args([role, what]);
+        Program::spawn(role, &mut command)
+    };
+    let mut server = run("serve");
+    server.wait_for_line("ready", SOON);
+    engine.wait_for_listener(7302);
+    let said = run("client").wait(SOON).expect_success("client");
+    assert_eq!(said.trim(), "same");
+    server.wait(SOON).expect_success("server");
+    let counters = engine.status().counters;
+    assert_eq!(counters["direct_connections"], 1, "it did leave the engine");
+    counters.get("claims").copied().unwrap_or_default()
+}
+
+/// It was given back before each, and went through the engine from then on.
+#[test]
+fn programs_that_are_not_given_a_connection_leave_it_where_it_is() {
+    assert_eq!(claims_after_spawning("closed"), 0);
+}
+
+#[test]
+fn a_program_that_is_given_a_connection_goes_on_with_it() {
+    for what in ["given", "inherited"] {
+        assert!(claims_after_spawning(what) > 0, "{what}");
+    }
+}
+
 /// Found by reading: one lock of the whole process was held while the holder of one connection was asked for it, for ten seconds.
 #[test]
 fn who_waits_for_a_holder_that_stands_still_keeps_nobody_from_another_connection() {
