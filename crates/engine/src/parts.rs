@@ -4,6 +4,8 @@ use crate::control::arp::Neighbours;
 use crate::control::cookie::SpentCookies;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
+use crate::control::listen::Listeners;
+use crate::control::names::Names;
 use crate::control::route::Routes;
 use crate::control::steer::Shared;
 use crate::counter::{Counter, Counters};
@@ -30,6 +32,7 @@ use toe_tcp::limit::RateLimit;
 use toe_tcp::outgoing::{SendLimits, TxContext};
 use toe_tcp::record::PathState;
 use toe_tcp::segment::{Segment, TxSegment};
+use toe_tcp::state::TcpState;
 use toe_tcp::{Tcp, output};
 
 /// Control frames that may wait for a port.
@@ -102,7 +105,11 @@ pub(crate) struct IpLayer {
 
 impl IpLayer {
     pub fn new(flows_max: usize) -> IpLayer {
-        let loopback = Loopback { ready: FairList::new(flows_max), control: VecDeque::new() };
+        let loopback = Loopback {
+            ready: FairList::new(flows_max),
+            control: VecDeque::new(),
+            control_max: flows_max.max(CONTROL_QUEUE_MAX),
+        };
         IpLayer {
             ports: Vec::new(),
             loopback,
@@ -141,6 +148,15 @@ impl IpLayer {
         // What waited was for the one before.
         of_port.waiting.take(number);
         Some(number)
+    }
+
+    /// A connection may have something to send.
+    pub fn schedule(&mut self, flow: &Flow, idx: FlowIdx) {
+        match flow.conn.path {
+            _ if flow.tcb.state == TcpState::Closed => {}
+            Path::Local => self.loopback.ready.push(flow.conn.user, idx),
+            Path::Port { port, .. } => self.ports[port.index()].ready.push(flow.conn.user, idx),
+        }
     }
 
     /// Queues a control frame; a full queue drops it, as a lost frame would be.
@@ -203,6 +219,8 @@ pub(crate) struct Loopback {
     pub ready: FairList,
     /// Lone segments (resets).
     pub control: VecDeque<(FlowKey, Segment)>,
+    /// So many of them may wait.
+    pub control_max: usize,
 }
 
 /// What is remembered of peers past their connections.
@@ -221,5 +239,34 @@ impl KnownPeers {
             spent_cookies: SpentCookies::default(),
             resets: RateLimit::new(secret, RESETS_A_SECOND),
         }
+    }
+}
+
+/// What the life of a connection touches, from its first record to its last, and no more: neither UDP nor virtual interfaces, other protocols or
+/// the engine's settings. What is derived from the records is here with them: names, places at listeners, turns, what their owners are to hear.
+#[derive(Debug)]
+pub(crate) struct Records<'e> {
+    pub flows: &'e mut FlowStore,
+    pub tcp: &'e mut Tcp,
+    pub listeners: &'e mut Listeners,
+    pub names: &'e mut Names,
+    pub peers: &'e mut KnownPeers,
+    pub hostif: &'e mut HostInterface,
+    pub ip: &'e mut IpLayer,
+    pub counters: &'e mut Counters,
+}
+
+/// Of that what their bytes touch, which lie in the memory of sessions and of the engine, and what their owners read of them.
+#[derive(Debug)]
+pub(crate) struct FlowMemory<'e> {
+    pub flows: &'e mut FlowStore,
+    pub tcp: &'e mut Tcp,
+    pub hostif: &'e mut HostInterface,
+    pub counters: &'e mut Counters,
+}
+
+impl Records<'_> {
+    pub fn memory(&mut self) -> FlowMemory<'_> {
+        FlowMemory { flows: self.flows, tcp: self.tcp, hostif: self.hostif, counters: self.counters }
     }
 }

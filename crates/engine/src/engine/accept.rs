@@ -57,7 +57,7 @@ fn look_after_orphan<H: HostMemory>(engine: &mut Engine, now: Instant, idx: List
     if listener.process_each.on_nobody_takes() {
         engine.counters.add(Counter::ListenersLeft);
         engine.names.note_lapse();
-        engine.leave_listener_to_kernel(local);
+        engine.records().leave_listener_to_kernel(local);
     }
     if is_held {
         // Its program may come to it: what waits, waits on.

@@ -16,7 +16,7 @@ pub(super) const STEP: u32 = 256 << 10;
 pub(super) fn claimed(engine: &mut Engine, asker: SessionId, anchor: AnchorHandle) -> Option<FlowIdx> {
     engine.hostif.may_show(asker, anchor).ok()?;
     let Some(AnchorTarget::Flow(idx)) = engine.hostif.anchors.get(anchor) else { return None };
-    let may_have = engine.may_own(idx, asker).is_ok() && engine.hostif.sessions.may_have_flow(asker);
+    let may_have = engine.memory().may_own(idx, asker).is_ok() && engine.hostif.sessions.may_have_flow(asker);
     may_have.then_some(idx)
 }
 

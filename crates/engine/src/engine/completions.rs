@@ -93,7 +93,7 @@ impl Engine {
             }
             let tell = |engine: &mut Engine, idx: Edit<'_>| engine.tell(idx, post, host);
             let is_all = Edit::run(self, idx, tell, |engine, idx, is_all| match is_all {
-                true => engine.settle(idx),
+                true => engine.records().settle(idx),
                 false => engine.hostif.outbox.put_back(place, *idx),
             });
             if !is_all {
@@ -120,7 +120,7 @@ impl Engine {
         }
         let id = owner.flow_id;
         if is_info_old(flow) {
-            self.tell_flow_info(idx, host);
+            self.memory().tell_flow_info(idx, host);
         }
         let flow = self.flows.get_mut(idx);
         let opened = match flow.report.opened {

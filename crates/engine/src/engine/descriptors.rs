@@ -3,12 +3,13 @@
 use super::{Edit, Engine};
 use crate::flow::carrier::Earning;
 use crate::hostif::anchors::AnchorTarget;
+use crate::parts::Records;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
 use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 
-impl Engine {
+impl Records<'_> {
     /// `Command::Lend` and `Command::CloseCopy`: the anchor of what the session has, or has had, has a copy more or less. Once the flow is
     /// in one process alone it may have a channel.
     pub(super) fn count_copies(&mut self, session: SessionId, command: Command) -> Result<(), FenceReason> {
@@ -20,30 +21,12 @@ impl Engine {
             let has_it = self.flows.get(idx).conn.tenancy.owner().session == session;
             self.hostif.anchors.lend(session, anchor, has_it);
         } else if self.hostif.anchors.copy_closed(session, anchor) {
-            self.edit(idx, |engine, idx| {
-                let earning = engine.flows.get_mut(idx).conn.carrier.earning();
+            self.edit(idx, |records, idx| {
+                let earning = records.flows.get_mut(idx).conn.carrier.earning();
                 earning.into_iter().for_each(Earning::next_unit);
             });
         }
         Ok(())
-    }
-
-    /// `Command::Close`, of what its program has accepted or made and of what it has not, and `Command::Disconnect`.
-    pub(super) fn end_flow<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        (session, flow): (SessionId, FlowId),
-        command: Command,
-        host: &mut H,
-    ) {
-        let Some(idx) = self.hostif.flow_of(&mut self.counters, session, flow) else { return };
-        match command {
-            Command::Close { abort, .. } if self.flows.get(idx).conn.tenancy.is_held() => {
-                self.edit(idx, |engine, idx| engine.close_one_copy(now, idx, abort, host));
-            }
-            Command::Close { abort, .. } => self.close_after_peer(now, idx, abort, host),
-            _ => self.edit(idx, |engine, idx| engine.disconnect(now, idx, host)),
-        }
     }
 
     /// A process has closed its descriptor. The last close of any copy ends the flow ([`Engine::anchor_closed`]), in the way that was
@@ -57,8 +40,28 @@ impl Engine {
             flow.set_abort_at_close(true);
         }
         let was_direct = flow.conn.carrier.channel().is_some();
-        if self.hostif.let_go_of_channel(&mut self.flows, idx, host) || was_direct && abort {
+        if self.hostif.let_go_of_channel(self.flows, idx, host) || was_direct && abort {
             self.abort_with_hole(now, idx);
+        }
+    }
+}
+
+impl Engine {
+    /// `Command::Close`, of what its program has accepted or made and of what it has not, and `Command::Disconnect`.
+    pub(super) fn end_flow<H: HostMemory>(
+        &mut self,
+        now: Instant,
+        (session, flow): (SessionId, FlowId),
+        command: Command,
+        host: &mut H,
+    ) {
+        let Some(idx) = self.hostif.flow_of(&mut self.counters, session, flow) else { return };
+        match command {
+            Command::Close { abort, .. } if self.flows.get(idx).conn.tenancy.is_held() => {
+                self.edit(idx, |engine, idx| engine.records().close_one_copy(now, idx, abort, host));
+            }
+            Command::Close { abort, .. } => self.close_after_peer(now, idx, abort, host),
+            _ => self.edit(idx, |engine, idx| engine.records().disconnect(now, idx, host)),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A
 use crate::hostif::sessions::Sessions;
 use crate::hostif::slots;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface};
 use crate::store::FlowStore;
 use crate::work::{CaptureRule, Owner, Path};
 use toe_abi::attach::Unread;
@@ -110,18 +110,6 @@ impl Engine {
         Attempt::Direct
     }
 
-    /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
-    /// knows, so the owner is asked to give the flow up.
-    pub(super) fn ask_to_yield(&mut self, idx: Edit<'_>) {
-        let flow = self.flows.get_mut(idx);
-        let owner = flow.conn.tenancy.owner();
-        if flow.conn.tenancy.notice() != Notice::Yield {
-            flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::Yield));
-            self.counters.add(Counter::Yields);
-            self.hostif.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
-        }
-    }
-
     /// [`crate::ControlEvent::Captures`].
     pub(super) fn set_captures(&mut self, rules: Box<[CaptureRule]>) {
         let before = core::mem::replace(&mut self.hostif.capture.rules, rules);
@@ -140,8 +128,22 @@ impl Engine {
             // One end that gives it up is enough.
             let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.notice() == Notice::Yield);
             if !asked && self.is_watched(&key) {
-                self.edit(idx, |engine, idx| engine.ask_to_yield(idx));
+                self.edit(idx, |engine, idx| engine.memory().ask_to_yield(idx));
             }
+        }
+    }
+}
+
+impl FlowMemory<'_> {
+    /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
+    /// knows, so the owner is asked to give the flow up.
+    pub(super) fn ask_to_yield(&mut self, idx: Edit<'_>) {
+        let flow = self.flows.get_mut(idx);
+        let owner = flow.conn.tenancy.owner();
+        if flow.conn.tenancy.notice() != Notice::Yield {
+            flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::Yield));
+            self.counters.add(Counter::Yields);
+            self.hostif.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
         }
     }
 }
@@ -193,9 +195,9 @@ pub(super) fn give_back<H: HostMemory>(
         return Err(Errno::EAGAIN);
     }
     engine.edit(idx, |engine, idx| {
-        let has_room = engine.stage_send_data(idx, session, host)
+        let has_room = engine.memory().stage_send_data(idx, session, host)
             && engine.hostif.move_options(&mut engine.flows, idx, Owner::default(), host);
-        if !has_room || !engine.move_receive_memory(idx, session, staging, host) {
+        if !has_room || !engine.memory().move_receive_memory(idx, session, staging, host) {
             engine.hostif.move_options(&mut engine.flows, idx, owner, host);
             return Err(Errno::ENOMEM);
         }

@@ -35,7 +35,7 @@ impl Engine {
             let flow = engine.flows.get_mut(idx);
             match error.trouble {
                 Trouble::Unreachable(errno) if flow.tcb.state == TcpState::SynSent => {
-                    engine.closed(idx, errno)
+                    engine.records().closed(idx, errno)
                 }
                 Trouble::Unreachable(errno) => soft_error::arrived(&mut flow.tcb, errno),
                 Trouble::TooBig { mtu } => {

@@ -7,6 +7,7 @@ use crate::control::fast_open::{Check, Heard, Known};
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::counter::Counter;
+use crate::parts::Records;
 use crate::store::FlowStore;
 use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
@@ -26,7 +27,7 @@ pub(super) struct Taken {
     pub gives: Option<FastOpenCookie>,
 }
 
-impl Engine {
+impl Records<'_> {
     // ---- connecting ----
 
     /// A connection is about to be made, whose program has bytes for its SYN or will soon. Between two local ends a SYN
@@ -86,6 +87,21 @@ impl Engine {
         }
     }
 
+    /// A connection has ended.
+    pub(super) fn fast_open_ended(&mut self, idx: Edit<'_>, errno: Errno) {
+        let flow = self.flows.get(*idx);
+        let (key, heard) = (flow.conn.key, flow.tcb.timers.heard);
+        // By what an ICMP error says: of any other end the state has told already.
+        let is_icmp = flow.tcb.state == TcpState::SynSent && !errno.is_ok();
+        if is_icmp && self.tcp.openings.one(&flow.tcb.handshake.fast_open.opening).option.is_some() {
+            self.peers.servers.lost(&key, heard);
+        }
+        let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);
+        self.listeners.leave_fast_open_queue(self.flows, idx, was_reset.then_some(heard));
+    }
+}
+
+impl Engine {
     // ---- listening ----
 
     /// What a SYN for a listener gets (sections 4.2.1 and 4.2.2).
@@ -117,19 +133,6 @@ impl Engine {
                 Taken { early: false, gives }
             }
         }
-    }
-
-    /// A connection has ended.
-    pub(super) fn fast_open_ended(&mut self, idx: Edit<'_>, errno: Errno) {
-        let flow = self.flows.get(*idx);
-        let (key, heard) = (flow.conn.key, flow.tcb.timers.heard);
-        // By what an ICMP error says: of any other end the state has told already.
-        let is_icmp = flow.tcb.state == TcpState::SynSent && !errno.is_ok();
-        if is_icmp && self.tcp.openings.one(&flow.tcb.handshake.fast_open.opening).option.is_some() {
-            self.peers.servers.lost(&key, heard);
-        }
-        let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);
-        self.listeners.leave_fast_open_queue(&mut self.flows, idx, was_reset.then_some(heard));
     }
 }
 

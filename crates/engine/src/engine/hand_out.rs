@@ -124,7 +124,8 @@ impl Engine {
         (holder, handed): (&Holder, Handed),
         host: &mut H,
     ) -> bool {
-        if self.may_own(*idx, holder.session).is_err() || !self.hostif.sessions.may_have_flow(holder.session)
+        if self.memory().may_own(*idx, holder.session).is_err()
+            || !self.hostif.sessions.may_have_flow(holder.session)
         {
             return false;
         }
@@ -150,7 +151,7 @@ impl Engine {
         flow.report.opened = OpenNotice::Accepted(holder.id);
         flow.report.tell_end_again();
         self.hostif.write_owner_word(&self.flows, *idx, Owned::Offered, host);
-        self.tell_flow_info(idx, host);
+        self.memory().tell_flow_info(idx, host);
         true
     }
 
@@ -185,7 +186,7 @@ impl Engine {
         let was_accepted = self.flows.get(*idx).conn.tenancy.offer().is_some()
             && !self.hostif.withdraw(&self.flows, *idx, host);
         if was_accepted {
-            self.forget_in_listener(idx);
+            self.records().forget_in_listener(idx);
         }
         was_accepted
     }
@@ -197,7 +198,7 @@ impl Engine {
         }
         let Some(listener_idx) = self.flows.get(*idx).conn.tenancy.listener() else {
             self.flows.get_mut(idx).report.opened = OpenNotice::Connected(Errno::OK);
-            self.tell_flow_info(idx, host);
+            self.memory().tell_flow_info(idx, host);
             return;
         };
         let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
@@ -214,7 +215,7 @@ impl Engine {
             return false;
         }
         self.listeners.leave_fast_open_queue(&mut self.flows, idx, None);
-        self.tell_flow_info(idx, host);
+        self.memory().tell_flow_info(idx, host);
         true
     }
 }
@@ -258,7 +259,7 @@ fn move_unaccepted<H: HostMemory>(
     if tcb.receiving.buffer.session != to {
         engine.listeners.note_copied(now, tcb.receiving.buffer.unconsumed(tcb.data_nxt()));
     }
-    engine.move_receive_memory(idx, to, to, host)
+    engine.memory().move_receive_memory(idx, to, to, host)
 }
 
 impl HostInterface {

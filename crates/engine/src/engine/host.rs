@@ -16,7 +16,7 @@ use crate::flow::record::Flow;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
-use crate::parts::HostInterface;
+use crate::parts::{HostInterface, Records};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
@@ -68,7 +68,7 @@ impl Engine {
                 Ok(())
             }
             Command::ShutdownSend { flow } => {
-                self.with_flow(session, flow, |_, (flow, _)| toe_tcp::shutdown_send(&mut flow.tcb))
+                self.records().with_flow(session, flow, |_, (flow, _)| toe_tcp::shutdown_send(&mut flow.tcb))
             }
             Command::Close { flow, .. } | Command::Disconnect { flow } => {
                 self.end_flow(now, (session, flow), command, host);
@@ -77,13 +77,13 @@ impl Engine {
             Command::CloseRetained { flow, anchor, abort } => {
                 self.close_retained(now, (session, queue_set), (flow, anchor), abort, host)
             }
-            Command::Lend { .. } | Command::CloseCopy { .. } => self.count_copies(session, command),
+            Command::Lend { .. } | Command::CloseCopy { .. } => self.records().count_copies(session, command),
             Command::SetOption { flow, option: FlowOption::SharesName, value } => {
-                self.set_sharing(session, flow, value);
+                self.records().set_sharing(session, flow, value);
                 Ok(())
             }
             Command::SetOption { flow, option, value } => {
-                self.with_flow(session, flow, |tcp, flow| set_option(flow, tcp, now, option, value))
+                self.records().with_flow(session, flow, |tcp, flow| set_option(flow, tcp, now, option, value))
             }
             Command::ChannelReady { channel } => {
                 if !self.hostif.channels.mark_ready(channel, session) {
@@ -173,19 +173,6 @@ impl Engine {
         }
     }
 
-    fn with_flow(
-        &mut self,
-        session: SessionId,
-        id: FlowId,
-        change: impl FnOnce(&mut toe_tcp::Tcp, (&mut Flow, &mut PathState)),
-    ) -> Result<(), FenceReason> {
-        let idx = self.hostif.flow_of(&mut self.counters, session, id);
-        if let Some(idx) = idx.filter(|idx| !self.flows.get(*idx).tcb.orphaned) {
-            self.edit(idx, |engine, idx| change(&mut engine.tcp, engine.flows.with_path_mut(idx)));
-        }
-        Ok(())
-    }
-
     // ---- listen, accept, connect ----
 
     pub(super) fn listen<H: HostMemory>(
@@ -253,7 +240,7 @@ impl Engine {
             }
             Err(errno) => {
                 if self.listeners.unanchor(&mut self.names, idx, anchor) {
-                    self.remove_listener(idx);
+                    self.records().remove_listener(idx);
                 }
                 Err(errno)
             }
@@ -332,8 +319,23 @@ impl Engine {
             if let Some(listener) = came_in.and_then(|l| engine.listeners.get_mut(l)) {
                 listener.queue.handed -= 1;
             }
-            came_in.into_iter().for_each(|listener| engine.call_next_in_line(listener));
+            came_in.into_iter().for_each(|listener| engine.records().call_next_in_line(listener));
         });
+        Ok(())
+    }
+}
+
+impl Records<'_> {
+    fn with_flow(
+        &mut self,
+        session: SessionId,
+        id: FlowId,
+        change: impl FnOnce(&mut toe_tcp::Tcp, (&mut Flow, &mut PathState)),
+    ) -> Result<(), FenceReason> {
+        let idx = self.hostif.flow_of(self.counters, session, id);
+        if let Some(idx) = idx.filter(|idx| !self.flows.get(*idx).tcb.orphaned) {
+            self.edit(idx, |records, idx| change(records.tcp, records.flows.with_path_mut(idx)));
+        }
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ pub(super) const ON_ITS_WAY_FOR_US: u64 = 2_000_000;
 impl Engine {
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
     pub(super) fn close_listener<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
-        let Some(listener) = self.remove_listener(idx) else { return };
+        let Some(listener) = self.records().remove_listener(idx) else { return };
         for holder in &listener.holders.list {
             if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
                 session.listeners.remove(holder.id.0);
@@ -37,12 +37,12 @@ impl Engine {
                     return;
                 }
                 let is_half_open = matches!(engine.flows.get(*idx).conn.tenancy, Tenancy::HalfOpen { .. });
-                engine.forget_in_listener(idx);
+                engine.records().forget_in_listener(idx);
                 if is_half_open {
                     // The peer learns of it when it asks, as with Linux.
-                    engine.closed(idx, Errno::OK);
+                    engine.records().closed(idx, Errno::OK);
                 } else {
-                    engine.app_close(now, idx, true, host);
+                    engine.records().app_close(now, idx, true, host);
                 }
             });
         }
@@ -114,7 +114,7 @@ impl Engine {
                     engine.listeners.return_to_listener(&mut engine.flows, idx);
                 } else {
                     // If it has ended this session will not ask for it any more.
-                    engine.app_close(now, idx, true, host);
+                    engine.records().app_close(now, idx, true, host);
                 }
             });
         }

@@ -89,7 +89,7 @@ impl Engine {
             self.local_quantum(now, user, peer, host);
         }
         if self.flows.is_used(idx) {
-            self.edit(idx, |engine, idx| engine.app_close(now, idx, abort, host));
+            self.edit(idx, |engine, idx| engine.records().app_close(now, idx, abort, host));
         }
     }
 
@@ -164,7 +164,7 @@ impl Engine {
                 let pieces =
                     flow.tcb.sending.queue.pieces(&engine.tcp.extents, tx.payload_at, tx.segment.len);
                 output::commit(&mut flow.tcb, path, &mut engine.tcp, now, &tx);
-                engine.count_sent(now, idx, &tx);
+                engine.records().count_sent(now, idx, &tx);
                 engine.ip.loopback.ready.spend(user, 1, u64::from(tx.segment.len));
                 engine.deliver_local(now, (key.reversed(), tx.segment), &pieces, host);
             }

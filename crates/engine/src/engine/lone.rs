@@ -3,28 +3,12 @@
 
 use super::Engine;
 use crate::counter::{Counter, Counters};
-use crate::parts::{CONTROL_QUEUE_MAX, IpLayer};
+use crate::parts::IpLayer;
 use crate::work::{ControlFrame, Lone, Path};
 use toe_base::{Instant, PortId};
 use toe_wire::link::MacAddr;
 
 impl Engine {
-    /// Sends a segment by a path; the queue is bounded, one too many is lost like a frame.
-    pub(super) fn send_alone(&mut self, now: Instant, path: Path, lone: Lone) {
-        if lone.segment.flags.rst() {
-            self.counters.add(Counter::Resets);
-        }
-        match path {
-            Path::Local if self.ip.loopback.control.len() >= self.config.flows_max.max(CONTROL_QUEUE_MAX) => {
-                self.counters.add(Counter::DropControlQueueFull);
-            }
-            Path::Local => self.ip.loopback.control.push_back((lone.key.reversed(), lone.segment)),
-            Path::Port { port, neighbour } => {
-                self.ip.send_lone(&mut self.counters, now, port, neighbour, lone)
-            }
-        }
-    }
-
     /// The neighbour is known now: what waited for it goes.
     pub(super) fn lone_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
         self.datagrams().may_go(port, neighbour, to_mac);
@@ -41,6 +25,20 @@ impl Engine {
 }
 
 impl IpLayer {
+    /// Sends a segment by a path; the queue is bounded, one too many is lost like a frame.
+    pub(super) fn send_alone(&mut self, counters: &mut Counters, now: Instant, path: Path, lone: Lone) {
+        if lone.segment.flags.rst() {
+            counters.add(Counter::Resets);
+        }
+        match path {
+            Path::Local if self.loopback.control.len() >= self.loopback.control_max => {
+                counters.add(Counter::DropControlQueueFull);
+            }
+            Path::Local => self.loopback.control.push_back((lone.key.reversed(), lone.segment)),
+            Path::Port { port, neighbour } => self.send_lone(counters, now, port, neighbour, lone),
+        }
+    }
+
     /// Sends a segment over a port, once its neighbour is known.
     pub(super) fn send_lone(
         &mut self,

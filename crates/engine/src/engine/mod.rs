@@ -104,17 +104,16 @@ use crate::control::listen::Listeners;
 use crate::control::names::Names;
 use crate::counter::Counters;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
-use crate::parts::{HostInterface, IpLayer, KnownPeers};
+use crate::parts::{FlowMemory, HostInterface, IpLayer, KnownPeers, Records};
 use crate::protocols::{Protocols, registered};
 use crate::store::{Edit, FlowStore};
 use crate::udp::Udp;
 use crate::via::Via;
-use crate::work::{Link, Path};
+use crate::work::Link;
 use toe_base::limits::FLOWS_MAX;
-use toe_base::{FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
+use toe_base::{Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_tcp::Tcp;
 use toe_tcp::config::TcpConfig;
-use toe_tcp::state::TcpState;
 
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug)]
@@ -221,15 +220,27 @@ impl Engine {
         EngineView(self)
     }
 
-    // ---- shared by the files of this folder ----
+    // ---- rooms, made of the parts that a subject touches ----
 
-    /// A connection may have something to send.
-    fn schedule(&mut self, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
-        match flow.conn.path {
-            _ if flow.tcb.state == TcpState::Closed => {}
-            Path::Local => self.ip.loopback.ready.push(flow.conn.user, idx),
-            Path::Port { port, .. } => self.ip.ports[port.index()].ready.push(flow.conn.user, idx),
+    pub(super) fn records(&mut self) -> Records<'_> {
+        Records {
+            flows: &mut self.flows,
+            tcp: &mut self.tcp,
+            listeners: &mut self.listeners,
+            names: &mut self.names,
+            peers: &mut self.peers,
+            hostif: &mut self.hostif,
+            ip: &mut self.ip,
+            counters: &mut self.counters,
+        }
+    }
+
+    pub(super) fn memory(&mut self) -> FlowMemory<'_> {
+        FlowMemory {
+            flows: &mut self.flows,
+            tcp: &mut self.tcp,
+            hostif: &mut self.hostif,
+            counters: &mut self.counters,
         }
     }
 }

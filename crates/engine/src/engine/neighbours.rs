@@ -124,7 +124,7 @@ impl Engine {
             }
         }
         for idx in self.flows.to_neighbour(path) {
-            self.schedule(idx);
+            self.ip.schedule(self.flows.get(idx), idx);
         }
     }
 
@@ -159,7 +159,7 @@ impl Engine {
             self.edit(idx, |engine, idx| {
                 let tcb = &mut engine.flows.get_mut(idx).tcb;
                 match tcb.state {
-                    TcpState::SynSent => engine.closed(idx, Errno::EHOSTUNREACH),
+                    TcpState::SynSent => engine.records().closed(idx, Errno::EHOSTUNREACH),
                     _ if tcb.outstanding() > 0 => soft_error::arrived(tcb, Errno::EHOSTUNREACH),
                     _ => {}
                 }

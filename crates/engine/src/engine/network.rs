@@ -48,7 +48,7 @@ impl Engine {
             }
             NetworkChange::NoNeighbour { port, addr, failed } => self.neighbour_gone(port, addr, failed),
             NetworkChange::PortReserved(port) => self.ip.steering.add_reserved(port),
-            NetworkChange::SteeringRefused { local } => self.leave_listener_to_kernel(local),
+            NetworkChange::SteeringRefused { local } => self.records().leave_listener_to_kernel(local),
         }
     }
 

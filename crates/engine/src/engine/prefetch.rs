@@ -104,7 +104,7 @@ impl Engine {
         }
         let Some(listener_idx) = arrival.listener else {
             // It has ended, and this session will not ask for it any more.
-            self.edit(idx, |engine, idx| engine.app_close(now, idx, true, host));
+            self.edit(idx, |engine, idx| engine.records().app_close(now, idx, true, host));
             return true;
         };
         let holder = self.listeners.get_mut(listener_idx);
@@ -121,7 +121,7 @@ impl Engine {
 pub(super) fn have_wait_again<H: HostMemory>(engine: &mut Engine, now: Instant, idx: FlowIdx, host: &mut H) {
     engine.edit(idx, |engine, idx| {
         if !engine.take_untaken(now, idx, host) {
-            engine.abort(now, idx, Errno::ENOMEM);
+            engine.records().abort(now, idx, Errno::ENOMEM);
         }
         engine.listeners.return_to_listener(&mut engine.flows, idx);
     });

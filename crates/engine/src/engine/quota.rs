@@ -7,7 +7,7 @@ use crate::control::listener_idx::ListenerIdx;
 use crate::counter::{Counter, Counters};
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx};
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface};
 use crate::store::FlowStore;
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
@@ -48,14 +48,16 @@ impl Engine {
         }
         true
     }
+}
 
+impl FlowMemory<'_> {
     /// Whether a flow may be the session's, as far as what its user may have decides it.
     pub(super) fn may_own(&mut self, idx: FlowIdx, session: SessionId) -> Result<(), Errno> {
         let user = self.hostif.sessions.user_of(session);
         if self.flows.get(idx).conn.user == user {
             return Ok(());
         }
-        self.hostif.may_take(&mut self.counters, user, Resource::Flows)
+        self.hostif.may_take(self.counters, user, Resource::Flows)
     }
 }
 

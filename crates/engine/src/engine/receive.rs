@@ -10,6 +10,7 @@ use crate::ingress;
 use crate::ingress::At;
 use crate::ingress::arrived::{Arrived, ArrivedTcp};
 use crate::ingress::facts::facts_of;
+use crate::parts::Records;
 use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{Incoming, Lone, Piece, RxPacket, RxWork, Sighting};
 use toe_abi::capture::{Direction, Facts};
@@ -217,12 +218,12 @@ impl Engine {
         }
         let known = known.and_then(KeyHolder::flow);
         if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(now, *idx, work)) {
-            self.edit(idx, Engine::remove_flow);
+            self.records().edit(idx, Records::remove_flow);
         } else if let Some(idx) = known.filter(|idx| self.is_listeners(*idx, work)) {
             // Whoever is opening it has the port from before the listener had it.
-            self.edit(idx, |engine, idx| engine.closed(idx, Errno::EADDRINUSE));
+            self.edit(idx, |engine, idx| engine.records().closed(idx, Errno::EADDRINUSE));
         } else if let Some(idx) = known {
-            if self.must_wait_for_accept(idx, segment) {
+            if self.records().must_wait_for_accept(idx, segment) {
                 self.counters.add(Counter::DropAcceptQueueFull);
                 return;
             }
@@ -233,7 +234,7 @@ impl Engine {
             }
             beyond = Some(tcb.snd.nxt.plus(1 << 16));
             // The record stays while a program holds it: there may be data that it has not read.
-            self.edit(idx, |engine, idx| engine.closed(idx, Errno::OK));
+            self.edit(idx, |engine, idx| engine.records().closed(idx, Errno::OK));
         }
         if segment.flags.syn() && segment.ack.is_none() && !segment.flags.rst() {
             self.syn_arrives(now, work, beyond, host);
@@ -242,7 +243,7 @@ impl Engine {
         if self.cookie_arrives(now, work, host) {
             return;
         }
-        self.nobodys(now, work);
+        self.records().nobodys(now, work);
     }
 
     /// [`Engine::handle_frame`] while somebody watches.
@@ -288,7 +289,7 @@ impl Engine {
         let TimeWaitFlow { key, tcp, .. } = waiting;
         if is_new_life(tcp.rcv_nxt, tcp.ts_recent(), &work.rx.segment) {
             let beyond = tcp.snd_nxt.plus(1 << 16);
-            self.leave_time_wait(idx);
+            self.records().leave_time_wait(idx);
             return Some(beyond);
         }
         match tcp.segment_arrives(&mut self.tcp.in_time_wait(now), &work.rx.segment) {
@@ -297,9 +298,9 @@ impl Engine {
                 let offset = timestamp_offset(&self.config.secret, key);
                 let segment = tcp.ack(now.tcp_timestamp_ms().wrapping_add(offset), duplicate);
                 let lone = Lone { key: *key, segment, traffic_class: tcp.traffic_class };
-                self.send_alone(now, work.path, lone);
+                self.ip.send_alone(&mut self.counters, now, work.path, lone);
             }
-            TimeWaitEffect::Reset => self.leave_time_wait(idx),
+            TimeWaitEffect::Reset => self.records().leave_time_wait(idx),
         }
         self.flows.time_waits.note_change(idx);
         None

@@ -4,6 +4,7 @@ use super::{Edit, Engine};
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
+use crate::parts::{FlowMemory, Records};
 use crate::work::{Lone, Path, RxWork};
 use toe_base::Instant;
 use toe_tcp::RxContext;
@@ -25,31 +26,10 @@ impl Engine {
         match event {
             FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
             FlowEvent::Established => self.established(now, idx, host),
-            FlowEvent::Closed(errno) => self.closed(idx, errno),
-            FlowEvent::Abort(errno) => self.abort(now, idx, errno),
-            FlowEvent::AbortBehindData => self.abort_behind_data(now, idx),
+            FlowEvent::Closed(errno) => self.records().closed(idx, errno),
+            FlowEvent::Abort(errno) => self.records().abort(now, idx, errno),
+            FlowEvent::AbortBehindData => self.records().abort_behind_data(now, idx),
         }
-    }
-
-    /// A flow, and what the flow core needs besides to receive something for it.
-    pub(super) fn receiving<'a, H: HostMemory>(
-        &'a mut self,
-        now: Instant,
-        idx: Edit<'_>,
-        host: &'a mut H,
-    ) -> (&'a mut Flow, RxContext<'a, H>) {
-        let pressure = self.hostif.pressure(self.flows.get(*idx).tcb.receiving.buffer.session);
-        let (flow, path) = self.flows.with_path_mut(idx);
-        let cx = RxContext {
-            now,
-            path,
-            owner: flow.conn.tenancy.owner().session,
-            pressure,
-            arena: self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user),
-            host,
-            tcp: &mut self.tcp,
-        };
-        (flow, cx)
     }
 
     pub(super) fn flow_receives<H: HostMemory>(
@@ -59,10 +39,11 @@ impl Engine {
         work: &RxWork<'_>,
         host: &mut H,
     ) {
+        let mut memory = self.memory();
         if work.rx.segment.len > 0 {
-            self.relieve(self.flows.get(*idx).tcb.receiving.buffer.session);
+            memory.relieve(memory.flows.get(*idx).tcb.receiving.buffer.session);
         }
-        let (flow, mut cx) = self.receiving(now, idx, host);
+        let (flow, mut cx) = memory.receiving(now, idx, host);
         let before =
             (flow.tcb.state != TcpState::SynSent).then(|| (flow.tcb.data_una(), flow.tcb.data_nxt()));
         let event = segment_arrives(&mut flow.tcb, &mut cx, &work.rx);
@@ -81,17 +62,42 @@ impl Engine {
             flow.tcb.status.traffic.limits.note(now, Wait::Nothing);
         }
         if before.is_none() && event == FlowEvent::Established {
-            self.fast_open_answered(now, idx, &work.rx.segment);
+            self.records().fast_open_answered(now, idx, &work.rx.segment);
         }
         if event == FlowEvent::Reject {
-            self.reject(now, work.path, work.key, &work.rx.segment);
+            self.records().reject(now, work.path, work.key, &work.rx.segment);
         }
         self.apply(now, idx, event, host);
         if work.path == Path::Local && work.rx.segment.len > 0 {
             self.local_unit_arrived(idx, host);
         }
     }
+}
 
+impl FlowMemory<'_> {
+    /// A flow, and what the flow core needs besides to receive something for it.
+    pub(super) fn receiving<'a, H: HostMemory>(
+        &'a mut self,
+        now: Instant,
+        idx: Edit<'_>,
+        host: &'a mut H,
+    ) -> (&'a mut Flow, RxContext<'a, H>) {
+        let pressure = self.hostif.pressure(self.flows.get(*idx).tcb.receiving.buffer.session);
+        let (flow, path) = self.flows.with_path_mut(idx);
+        let cx = RxContext {
+            now,
+            path,
+            owner: flow.conn.tenancy.owner().session,
+            pressure,
+            arena: self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user),
+            host,
+            tcp: self.tcp,
+        };
+        (flow, cx)
+    }
+}
+
+impl Records<'_> {
     /// Neither a connection nor a listener is there for a segment. Where the kernel has the address too and the segment
     /// is steered here no longer, it was under way when that changed: what would begin a connection comes, sent again, to whoever it is
     /// for now. What acknowledges something is of the connection that has just ended here: the kernel has had no part in it.
@@ -101,7 +107,7 @@ impl Engine {
             // LISTEN answers ACKs with RST, and drops what has neither SYN nor ACK (RFC 9293 section 3.10.7.2).
             return;
         }
-        let is_here = !self.ip.is_shared(work.path) || self.ip.is_steered(&self.listeners, &work.key);
+        let is_here = !self.ip.is_shared(work.path) || self.ip.is_steered(self.listeners, &work.key);
         if is_here || work.rx.segment.ack.is_some() {
             self.reject(now, work.path, work.key, &work.rx.segment);
         }
@@ -112,7 +118,7 @@ impl Engine {
         let Some(reset) = segment.answering_reset() else { return };
         // Segments of nobody's come as fast as anybody likes; the answers need not.
         if path == Path::Local || self.peers.resets.allows(now) {
-            self.send_alone(now, path, Lone { key, segment: reset, traffic_class: 0 });
+            self.ip.send_alone(self.counters, now, path, Lone { key, segment: reset, traffic_class: 0 });
         } else {
             self.counters.add(Counter::ResetsHeldBack);
         }

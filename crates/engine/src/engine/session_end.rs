@@ -7,7 +7,7 @@ use crate::counter::Counter;
 use crate::hostif::closing::{Closing, Resets};
 use crate::hostif::session::{SessionQueueSet, SessionStage};
 use crate::hostif::users::{Resource, UserIdx};
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface};
 use crate::via::Ended;
 use crate::work::Owner;
 use toe_abi::attach::FenceReason;
@@ -104,7 +104,7 @@ impl Engine {
             let flow = self.flows.get(idx);
             let taken = flow.conn.tenancy.is_held() || flow.tcb.is_written();
             if resets == Resets::All || resets == Resets::Accepted && taken {
-                self.edit(idx, |engine, idx| engine.app_close(now, idx, true, host));
+                self.edit(idx, |engine, idx| engine.records().app_close(now, idx, true, host));
             }
             if !self.flows.is_used(idx) || self.flows.get(idx).conn.tenancy.owner().session != session {
                 continue;
@@ -149,20 +149,20 @@ impl Engine {
     /// Takes a flow from a session that is going away.
     fn leave_flow<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, session: SessionId, host: &mut H) {
         let lost = self.hostif.let_go_of_channel(&mut self.flows, idx, host);
-        let pinned = self.pin(idx, session, host)
+        let pinned = self.memory().pin(idx, session, host)
             && self.hostif.move_options(&mut self.flows, idx, Owner::default(), host);
         self.hostif.disown(&mut self.flows, idx);
         if pinned && self.flows.get(*idx).tcb.orphaned {
             return;
         }
-        if !pinned || !self.move_receive_memory(idx, session, SessionId(0), host) {
-            self.abort(now, idx, Errno::ENOMEM);
-            self.app_close(now, idx, true, host);
+        if !pinned || !self.memory().move_receive_memory(idx, session, SessionId(0), host) {
+            self.records().abort(now, idx, Errno::ENOMEM);
+            self.records().app_close(now, idx, true, host);
             return;
         }
         if lost {
             // Another process may hold the descriptor, and what came through the channel died with this one.
-            self.abort_with_hole(now, idx);
+            self.records().abort_with_hole(now, idx);
         }
         let flow = self.flows.get(*idx);
         match flow.conn.tenancy.is_held() {
@@ -173,22 +173,6 @@ impl Engine {
             }
             false => self.listeners.return_to_listener(&mut self.flows, idx),
         }
-    }
-
-    /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
-    /// another one too, all goes to staging memory. `false`: there is not enough of that.
-    fn pin<H: HostMemory>(&mut self, idx: Edit<'_>, session: SessionId, host: &mut H) -> bool {
-        if !self.flows.get(*idx).tcb.sending.queue.uses(&self.tcp.extents, session) {
-            return true;
-        }
-        if self.flows.aside(*idx).pinned.is_some() {
-            return self.stage_send_data(idx, session, host);
-        }
-        self.flows.change_aside(idx, |aside| aside.pinned = Some(session));
-        if let Some(record) = self.hostif.sessions.get_mut(session) {
-            record.counts.pins += 1;
-        }
-        true
     }
 
     /// [`crate::ControlEvent::Fenced`].
@@ -211,6 +195,24 @@ impl Engine {
             self.names.leave(record.scope);
         }
         is_drained
+    }
+}
+
+impl FlowMemory<'_> {
+    /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
+    /// another one too, all goes to staging memory. `false`: there is not enough of that.
+    fn pin<H: HostMemory>(&mut self, idx: Edit<'_>, session: SessionId, host: &mut H) -> bool {
+        if !self.flows.get(*idx).tcb.sending.queue.uses(&self.tcp.extents, session) {
+            return true;
+        }
+        if self.flows.aside(*idx).pinned.is_some() {
+            return self.stage_send_data(idx, session, host);
+        }
+        self.flows.change_aside(idx, |aside| aside.pinned = Some(session));
+        if let Some(record) = self.hostif.sessions.get_mut(session) {
+            record.counts.pins += 1;
+        }
+        true
     }
 }
 

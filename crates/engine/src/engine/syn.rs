@@ -14,6 +14,7 @@ use crate::flow::isn::{initial_sequence_number, timestamp_offset};
 use crate::flow::record::Flow;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::users::Resource;
+use crate::parts::Records;
 use crate::work::{Lone, Path, RxWork};
 use toe_base::limits::RECEIVE_WINDOW_MAX;
 use toe_base::window::{UnscaledWindow, WindowScale, WindowSize};
@@ -39,7 +40,7 @@ impl Engine {
         host: &mut H,
     ) {
         let Some(listener_idx) = self.listeners.find(work.key.scope, work.key.local) else {
-            self.nobodys(now, work);
+            self.records().nobodys(now, work);
             return;
         };
         let Some(listener) = self.listeners.get(listener_idx) else { return };
@@ -52,7 +53,7 @@ impl Engine {
             self.hostif.refuse_syn(&mut self.counters, user);
             return;
         }
-        let has_room = self.has_room_for_half_open(listener);
+        let has_room = self.listeners.has_room_for_half_open(&self.flows, listener);
         let cookies = self.tcp.config.syn_cookies;
         if !has_room && cookies == SynCookies::Off {
             self.counters.add(Counter::DropBacklogFull);
@@ -71,7 +72,8 @@ impl Engine {
         let deferral = listener.defers_until(now).map(|until| Deferral { until, is_heard: false });
         let fast = self.take_fast_open(now, listener_idx, work);
         // Where there is no room its peer sends it again.
-        let _ = self.insert_flow(user, flow, |engine, idx| {
+        let Ok(idx) = self.records().insert_flow(user, flow) else { return };
+        self.edit(idx, |engine, idx| {
             let opening = Opening { option: fast.gives, deferral, ..Opening::default() };
             fast_open::open_so(&mut engine.flows.get_mut(idx).tcb, &mut engine.tcp.openings, opening);
             engine.counters.add(Counter::PassiveOpens);
@@ -154,7 +156,8 @@ impl Engine {
         let Some(listener) = self.listeners.get(listener_idx).filter(|l| now < l.queue.cookies_until) else {
             return false;
         };
-        let is_too_many = listener.queue.is_full() && !self.has_room_for_half_open(listener);
+        let is_too_many =
+            listener.queue.is_full() && !self.listeners.has_room_for_half_open(&self.flows, listener);
         let Some((irs, mss)) = self.read_cookie(now, work, ack.minus(1)) else {
             self.counters.add(Counter::CookiesBad);
             // What follows an ACK that is still to come, or was turned away, is no stranger's: its peer sends it again. Peers that
@@ -172,7 +175,7 @@ impl Engine {
             return true;
         };
         // Its peer may have nothing to send: without a place in the line it would never be heard of again.
-        if self.must_wait_for_accept(idx, segment) {
+        if self.records().must_wait_for_accept(idx, segment) {
             self.counters.add(Counter::DropAcceptQueueFull);
             return true;
         }
@@ -240,23 +243,14 @@ impl Engine {
         let listens = self.listeners.get(listener)?;
         flow.conn.sharing = listens.holders.sharing();
         let user = listens.user;
-        let begin = |engine: &mut Engine, idx: Edit<'_>| {
-            engine.peers.spent_cookies.spend(&engine.config.secret, &work.key, iss);
-            engine.listeners.count_half_open(listener);
-            engine.counters.add(Counter::PassiveOpens);
-            engine.note_syn_ack_sent(now, idx);
-            *idx
-        };
-        self.insert_flow(user, flow, begin).ok()
-    }
-
-    /// The SYN-ACK went out before there was a record.
-    fn note_syn_ack_sent(&mut self, now: Instant, idx: Edit<'_>) {
-        let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) else { return };
-        let (flow, path) = self.flows.with_path_mut(idx);
-        output::commit(&mut flow.tcb, path, &mut self.tcp, now, &tx);
-        // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
-        flow.tcb.sending.board.forget_when_sent(&mut self.tcp.sent);
+        let idx = self.records().insert_flow(user, flow).ok()?;
+        self.peers.spent_cookies.spend(&self.config.secret, &work.key, iss);
+        self.records().edit(idx, |records, idx| {
+            records.listeners.count_half_open(listener);
+            records.counters.add(Counter::PassiveOpens);
+            records.note_syn_ack_sent(now, idx);
+        });
+        Some(idx)
     }
 
     /// The program may have a connection whose SYN brought a good cookie, and the bytes that came with it.
@@ -274,7 +268,8 @@ impl Engine {
         flow.conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
         flow.tcb.handshake.fast_open.early = true;
         self.flows.change_aside(idx, |aside| aside.early_at = Some(listener_idx));
-        let (flow, mut cx) = self.receiving(now, idx, host);
+        let mut memory = self.memory();
+        let (flow, mut cx) = memory.receiving(now, idx, host);
         if fast_open::take_syn_text(&mut flow.tcb, &mut cx, &work.rx) {
             flow.tcb.handshake.fast_open.syn_text = SynText::Taken;
         }
@@ -285,6 +280,17 @@ impl Engine {
             listener.queue.waiting.push_back(*idx);
         }
         self.hand_out(now, listener_idx, host);
+    }
+}
+
+impl Records<'_> {
+    /// The SYN-ACK went out before there was a record.
+    fn note_syn_ack_sent(&mut self, now: Instant, idx: Edit<'_>) {
+        let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), self.tcp) else { return };
+        let (flow, path) = self.flows.with_path_mut(idx);
+        output::commit(&mut flow.tcb, path, self.tcp, now, &tx);
+        // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).
+        flow.tcb.sending.board.forget_when_sent(&mut self.tcp.sent);
     }
 }
 

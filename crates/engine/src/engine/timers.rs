@@ -59,11 +59,11 @@ impl Engine {
                         engine.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
                     flow.tcb.receiving.buffer.release_if_empty(arena, host, held, data_nxt);
                 }
-                engine.fast_open_timeout(now, *idx);
+                engine.records().fast_open_timeout(now, *idx);
                 engine.apply(now, idx, event, host);
             });
         }
-        self.time_waits_timeout(now, TIMEOUTS_AT_ONCE);
+        self.records().time_waits_timeout(now, TIMEOUTS_AT_ONCE);
         self.tell_waiting_when_due(now, host);
         self.neighbours_timeout(now);
         self.protocols_timeout(now);

@@ -9,7 +9,7 @@ use crate::egress::{control, segment};
 use crate::flow::record::Flow;
 use crate::hostif::outbox::Place;
 use crate::ingress::facts::facts_of;
-use crate::parts::IpLayer;
+use crate::parts::{IpLayer, Records};
 use crate::store::is_over;
 use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{ControlFrame, Lone, Path};
@@ -112,7 +112,7 @@ impl Engine {
     ) -> (usize, QuantumEnd) {
         Edit::run(self, idx, send, |engine, idx, (_, end)| {
             if *end == QuantumEnd::Idle && engine.flows.is_used(*idx) {
-                engine.all_sent(now, idx);
+                engine.records().all_sent(now, idx);
             }
         })
     }
@@ -149,20 +149,6 @@ impl Engine {
         (units, QuantumEnd::Idle)
     }
 
-    fn all_sent(&mut self, now: Instant, idx: Edit<'_>) {
-        let (flow, path) = self.flows.with_path_mut(idx);
-        output::settle(&mut flow.tcb, path, &mut self.tcp, now);
-        let deadline = self.tcp.deadline(&flow.tcb, path);
-        self.flows.wheel.set(*idx, deadline);
-        let flow = self.flows.get(*idx);
-        if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {
-            let owner = flow.conn.tenancy.owner();
-            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), *idx);
-        }
-        self.abort_if_due(now, *idx);
-        self.enter_time_wait(now, idx);
-    }
-
     fn transmit_unit<H: HostMemory>(
         &mut self,
         now: Instant,
@@ -197,41 +183,8 @@ impl Engine {
             return Sent::PortFull;
         }
         output::commit(&mut flow.tcb, path, &mut self.tcp, now, tx);
-        self.count_sent(now, idx, tx);
+        self.records().count_sent(now, idx, tx);
         Sent::Yes
-    }
-
-    pub(super) fn count_sent(&mut self, now: Instant, idx: Edit<'_>, tx: &TxSegment) {
-        self.counters.add(Counter::TxSegments);
-        self.flows.get_mut(idx).tcb.status.traffic.note_sent(now, tx.segment.len, tx.mss);
-        if tx.is_retransmit {
-            self.counters.add(Counter::Retransmits);
-        }
-    }
-
-    /// A flow has had its turn to send. In TIME_WAIT without a program it has a smaller record from now on, which makes room for anybody
-    /// and is charged to nobody. The oldest gives way when there are too many.
-    fn enter_time_wait(&mut self, now: Instant, idx: Edit<'_>) {
-        if !self.flows.is_used(*idx) || !is_over(self.flows.get(*idx)) {
-            return;
-        }
-        // Its neighbour is not known yet, and the last ACK waits for that by itself.
-        while let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) {
-            let (Flow { conn, tcb, .. }, known) = self.flows.with_path_mut(idx);
-            let lone =
-                Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.setup.options.traffic_class };
-            let path = conn.path;
-            output::commit(tcb, known, &mut self.tcp, now, &tx);
-            self.send_alone(now, path, lone);
-        }
-        let Flow { conn, tcb, .. } = self.flows.get(*idx);
-        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, &self.tcp.particulars, now));
-        self.empty_flow(idx);
-        let steering = self.ip.take_steering(&mut self.flows, idx);
-        if self.flows.time_waits.is_full() {
-            self.evict_oldest();
-        }
-        self.flows.enter_time_wait(idx, TimeWaitFlow { key, sharing, steering, tcp });
     }
 
     /// [`Engine::poll_transmit`] while somebody watches.
@@ -261,6 +214,55 @@ impl Engine {
             }
         }
         units
+    }
+}
+
+impl Records<'_> {
+    fn all_sent(&mut self, now: Instant, idx: Edit<'_>) {
+        let (flow, path) = self.flows.with_path_mut(idx);
+        output::settle(&mut flow.tcb, path, self.tcp, now);
+        let deadline = self.tcp.deadline(&flow.tcb, path);
+        self.flows.wheel.set(*idx, deadline);
+        let flow = self.flows.get(*idx);
+        if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {
+            let owner = flow.conn.tenancy.owner();
+            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), *idx);
+        }
+        self.abort_if_due(now, *idx);
+        self.enter_time_wait(now, idx);
+    }
+
+    pub(super) fn count_sent(&mut self, now: Instant, idx: Edit<'_>, tx: &TxSegment) {
+        self.counters.add(Counter::TxSegments);
+        self.flows.get_mut(idx).tcb.status.traffic.note_sent(now, tx.segment.len, tx.mss);
+        if tx.is_retransmit {
+            self.counters.add(Counter::Retransmits);
+        }
+    }
+
+    /// A flow has had its turn to send. In TIME_WAIT without a program it has a smaller record from now on, which makes room for anybody
+    /// and is charged to nobody. The oldest gives way when there are too many.
+    fn enter_time_wait(&mut self, now: Instant, idx: Edit<'_>) {
+        if !self.flows.is_used(*idx) || !is_over(self.flows.get(*idx)) {
+            return;
+        }
+        // Its neighbour is not known yet, and the last ACK waits for that by itself.
+        while let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), self.tcp) {
+            let (Flow { conn, tcb, .. }, known) = self.flows.with_path_mut(idx);
+            let lone =
+                Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.setup.options.traffic_class };
+            let path = conn.path;
+            output::commit(tcb, known, self.tcp, now, &tx);
+            self.ip.send_alone(self.counters, now, path, lone);
+        }
+        let Flow { conn, tcb, .. } = self.flows.get(*idx);
+        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, &self.tcp.particulars, now));
+        self.empty_flow(idx);
+        let steering = self.ip.take_steering(self.flows, idx);
+        if self.flows.time_waits.is_full() {
+            self.evict_oldest();
+        }
+        self.flows.enter_time_wait(idx, TimeWaitFlow { key, sharing, steering, tcp });
     }
 }
 
