@@ -270,3 +270,11 @@ impl Records<'_> {
         FlowMemory { flows: self.flows, tcp: self.tcp, hostif: self.hostif, counters: self.counters }
     }
 }
+
+/// What listeners and who takes from them touch, at one moment: those that come in, wait there, are handed out and go back.
+#[derive(Debug)]
+pub(crate) struct Accepting<'e, H> {
+    pub now: Instant,
+    pub host: &'e mut H,
+    pub records: Records<'e>,
+}

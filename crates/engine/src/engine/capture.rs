@@ -8,6 +8,7 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::{FlowKey, KeyHolder};
 use crate::ingress::facts::Known;
+use crate::parts::Records;
 use crate::work::{Sighting, SightingEnd};
 use core::net::IpAddr;
 use toe_abi::capture::{Direction, Facts};
@@ -18,24 +19,15 @@ use toe_wire::ipv4::Protocol;
 use toe_wire::link::{FrameSink, PartialChecksum, RxOffload, TxOffload};
 use toe_wire::tcp;
 
-impl Engine {
+impl Records<'_> {
     /// Why something was dropped since the last call.
     pub(super) fn take_drop(&mut self) -> Option<Counter> {
         let by_tcp = self.tcp.counters.take_drop().map(Counter::of_tcp);
         self.counters.take_drop().or(by_tcp)
     }
+}
 
-    /// Shows a frame of which it is known now what became of what was in it.
-    #[inline]
-    pub(super) fn show_unsettled(&mut self) {
-        let Some((mut sighting, bytes)) = self.hostif.capture.unsettled.take() else { return };
-        sighting.reason = self.take_drop();
-        sighting.facts.dropped = sighting.reason.is_some();
-        if self.hostif.may_want(&sighting) {
-            self.hostif.capture.show(sighting, bytes);
-        }
-    }
-
+impl Engine {
     /// Whether segments of a local connection are wanted.
     pub(super) fn is_watched(&self, key: &FlowKey) -> bool {
         [*key, key.reversed()].iter().any(|key| self.hostif.may_want(&self.local_sighting(key, None)))
@@ -80,6 +72,19 @@ impl Engine {
         };
         let holder = self.listeners.get(listener?)?.holders.list.first()?;
         Some(SightingEnd { session: holder.session, fd: holder.fd, listens: true })
+    }
+}
+
+impl Records<'_> {
+    /// Shows a frame of which it is known now what became of what was in it.
+    #[inline]
+    pub(super) fn show_unsettled(&mut self) {
+        let Some((mut sighting, bytes)) = self.hostif.capture.unsettled.take() else { return };
+        sighting.reason = self.take_drop();
+        sighting.facts.dropped = sighting.reason.is_some();
+        if self.hostif.may_want(&sighting) {
+            self.hostif.capture.show(sighting, bytes);
+        }
     }
 }
 

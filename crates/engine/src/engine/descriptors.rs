@@ -102,8 +102,8 @@ impl Engine {
                 self.close_after_peer(now, idx, false, host);
             }
             Some(AnchorTarget::Listener(idx)) => {
-                if !self.send_listener_on_its_way(now, idx, anchor, host) {
-                    self.close_listener_anchor(now, idx, anchor, host);
+                if !self.accepting(now, host).send_listener_on_its_way(idx, anchor) {
+                    self.accepting(now, host).close_listener_anchor(idx, anchor);
                 }
             }
             Some(AnchorTarget::Nothing) => {}

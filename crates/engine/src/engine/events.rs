@@ -28,13 +28,13 @@ impl Engine {
                 owner.into_iter().for_each(|owner| owner.counts.anchors -= 1);
             }
             ControlEvent::SocketGone(identity, looked_at) => {
-                self.twin_gone(now, (identity, looked_at), host);
+                self.accepting(now, host).twin_gone((identity, looked_at));
                 self.datagrams().socket_gone(identity);
             }
             ControlEvent::Fenced(session, reason) => self.fence(now, session, reason, host),
             ControlEvent::HandedOver(what) => {
                 self.datagrams().handed_over(what);
-                self.show_unsettled();
+                self.records().show_unsettled();
             }
             ControlEvent::DatagramsClosed(session, id) => self.datagrams().close(session, id),
             ControlEvent::SenderLingers(id) => self.udp.sockets.keep_sender(id),

@@ -120,9 +120,9 @@ impl Engine {
     ) {
         let key = work.key.reversed();
         let before = self.local_sighting(&key, None);
-        self.take_drop();
+        self.records().take_drop();
         self.tcp_arrives(now, work, host);
-        let reason = self.take_drop();
+        let reason = self.records().take_drop();
         let after = self.local_sighting(&key, reason);
         let sighting = Sighting {
             sender: before.sender.or(after.sender),

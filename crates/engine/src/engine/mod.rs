@@ -104,7 +104,7 @@ use crate::control::listen::Listeners;
 use crate::control::names::Names;
 use crate::counter::Counters;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
-use crate::parts::{FlowMemory, HostInterface, IpLayer, KnownPeers, Records};
+use crate::parts::{Accepting, FlowMemory, HostInterface, IpLayer, KnownPeers, Records};
 use crate::protocols::{Protocols, registered};
 use crate::store::{Edit, FlowStore};
 use crate::udp::Udp;
@@ -233,6 +233,10 @@ impl Engine {
             ip: &mut self.ip,
             counters: &mut self.counters,
         }
+    }
+
+    pub(super) fn accepting<'e, H>(&'e mut self, now: Instant, host: &'e mut H) -> Accepting<'e, H> {
+        Accepting { now, host, records: self.records() }
     }
 
     pub(super) fn memory(&mut self) -> FlowMemory<'_> {

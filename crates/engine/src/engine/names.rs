@@ -28,7 +28,9 @@ impl Engine {
         self.names.rests.add(&twin, Rest::Presented(session, id));
         Some(id.raw())
     }
+}
 
+impl Records<'_> {
     /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
     pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
         let Segment { ack, flags, .. } = work.rx.segment;

@@ -1,14 +1,14 @@
 //! Who has a connection, and what is written down of that: its record's owner, the owner word, options that another process may ask for, what
 //! is charged to whom. A change of hands ([`super::claim`], [`super::hand_out`], [`super::session_end`]) is made of these.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::control::holders::Holder;
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::process_each;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::session::Beginning;
-use crate::parts::{FlowMemory, HostInterface};
+use crate::parts::{FlowMemory, HostInterface, Records};
 use crate::store::FlowStore;
 use crate::work::Owner;
 use core::sync::atomic::Ordering;
@@ -103,7 +103,7 @@ impl FlowMemory<'_> {
     }
 }
 
-impl Engine {
+impl Records<'_> {
     /// A process that began with a connection ends: perhaps it was made for that one.
     pub(super) fn note_end_of(&mut self, now: Instant, beginning: Beginning) {
         let Beginning::Connection(claim) = beginning else { return };

@@ -219,7 +219,7 @@ impl Engine {
         let known = known.and_then(KeyHolder::flow);
         if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(now, *idx, work)) {
             self.records().edit(idx, Records::remove_flow);
-        } else if let Some(idx) = known.filter(|idx| self.is_listeners(*idx, work)) {
+        } else if let Some(idx) = known.filter(|idx| self.records().is_listeners(*idx, work)) {
             // Whoever is opening it has the port from before the listener had it.
             self.edit(idx, |engine, idx| engine.records().closed(idx, Errno::EADDRINUSE));
         } else if let Some(idx) = known {
@@ -260,9 +260,9 @@ impl Engine {
         let key = known.key(Direction::In, zone);
         // A segment that ends its connection is that connection's all the same.
         let owner = key.and_then(|key| self.end_of(&key));
-        self.take_drop();
+        self.records().take_drop();
         let incoming = self.take_frame(now, port, frame, offload, None, host);
-        let reason = self.take_drop();
+        let reason = self.records().take_drop();
         let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
         let wants = |packet: &Sighting| self.hostif.may_want(packet);

@@ -25,7 +25,7 @@ impl Engine {
     ) {
         match event {
             FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
-            FlowEvent::Established => self.established(now, idx, host),
+            FlowEvent::Established => self.accepting(now, host).established(idx),
             FlowEvent::Closed(errno) => self.records().closed(idx, errno),
             FlowEvent::Abort(errno) => self.records().abort(now, idx, errno),
             FlowEvent::AbortBehindData => self.records().abort_behind_data(now, idx),

@@ -75,7 +75,7 @@ impl Engine {
                 listener.holders.remove(|holder| holder.session == session);
             }
         }
-        self.note_end_of(now, beginning);
+        self.records().note_end_of(now, beginning);
         if has_none {
             self.end_closing(now, session, host);
         } else {
@@ -137,7 +137,7 @@ impl Engine {
         record.stage = SessionStage::Closed;
         let listeners: Vec<_> = record.listeners.values().collect();
         for idx in listeners {
-            self.hand_out(now, idx, host);
+            self.accepting(now, host).hand_out(idx);
         }
         self.hostif.leave_channels(session);
         self.hostif.forget_twins(&mut self.names, session);

@@ -279,7 +279,7 @@ impl Engine {
             listener.fast_open.came();
             listener.queue.waiting.push_back(*idx);
         }
-        self.hand_out(now, listener_idx, host);
+        self.accepting(now, host).hand_out(listener_idx);
     }
 }
 

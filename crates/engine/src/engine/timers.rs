@@ -64,7 +64,7 @@ impl Engine {
             });
         }
         self.records().time_waits_timeout(now, TIMEOUTS_AT_ONCE);
-        self.tell_waiting_when_due(now, host);
+        self.accepting(now, host).tell_waiting_when_due();
         self.neighbours_timeout(now);
         self.protocols_timeout(now);
         (0..self.ip.fragments.on_timeout(now)).for_each(|_| self.counters.add(Counter::DropFragmentTimeout));

@@ -2,6 +2,7 @@
 
 use super::sessions::{completions_of, second_session};
 use super::world::{A, B, LAYOUT, World, addr};
+use crate::ControlEvent;
 use crate::control::listen::Listener;
 use crate::control::listener_idx::ListenerIdx;
 use crate::work::{Change, Changed};
@@ -429,7 +430,7 @@ fn what_its_program_has_accepted_outlives_the_listener() {
         if by_anchor {
             side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
         } else {
-            side.engine.twin_gone(now, (identity, now), &mut side.memory);
+            side.engine.handle_control(now, ControlEvent::SocketGone(identity, now), &mut side.memory);
         }
         assert!(side.engine.listeners.get(ListenerIdx(0)).is_none(), "nobody listens");
         assert!(!family.accepts_quietly(CHILD, handed[1]), "the other has been reset");
