@@ -266,6 +266,19 @@ pub(crate) struct FlowMemory<'e> {
 }
 
 impl Records<'_> {
+    fn reborrow(&mut self) -> Records<'_> {
+        Records {
+            flows: self.flows,
+            tcp: self.tcp,
+            listeners: self.listeners,
+            names: self.names,
+            peers: self.peers,
+            hostif: self.hostif,
+            ip: self.ip,
+            counters: self.counters,
+        }
+    }
+
     pub fn memory(&mut self) -> FlowMemory<'_> {
         FlowMemory { flows: self.flows, tcp: self.tcp, hostif: self.hostif, counters: self.counters }
     }
@@ -277,4 +290,22 @@ pub(crate) struct Accepting<'e, H> {
     pub now: Instant,
     pub host: &'e mut H,
     pub records: Records<'e>,
+}
+
+/// What TCP touches at one moment, beside whom its packets come from and go to: segments in and out, connections that begin and end.
+#[derive(Debug)]
+pub(crate) struct TcpPlanes<'e, H> {
+    pub now: Instant,
+    pub host: &'e mut H,
+    /// What sequence numbers and cookies are made with.
+    pub secret: [u8; 16],
+    /// [`crate::EngineConfig::direct`].
+    pub direct: bool,
+    pub records: Records<'e>,
+}
+
+impl<H> TcpPlanes<'_, H> {
+    pub fn accepting(&mut self) -> Accepting<'_, H> {
+        Accepting { now: self.now, host: self.host, records: self.records.reborrow() }
+    }
 }

@@ -4,7 +4,6 @@
 //! Without a capture each frame and each local segment pays one look at [`Capture::is_on`]. With one, a packet that its filter wants is
 //! copied and handed out ([`crate::DriverRequest::Show`]).
 
-use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::{FlowKey, KeyHolder};
 use crate::ingress::facts::Known;
@@ -27,7 +26,7 @@ impl Records<'_> {
     }
 }
 
-impl Engine {
+impl Records<'_> {
     /// Whether segments of a local connection are wanted.
     pub(super) fn is_watched(&self, key: &FlowKey) -> bool {
         [*key, key.reversed()].iter().any(|key| self.hostif.may_want(&self.local_sighting(key, None)))

@@ -26,7 +26,7 @@ impl Engine {
             Change::Claim { lifetime, .. } => claimed(self, asker, lifetime).map(|idx| (idx, asker.into())),
             Change::Relinquish { flow, unread } => given_to_engine(self, asker, flow, unread).ok(),
         };
-        found.is_some_and(|(idx, to)| carry(self, asker, (idx, to), host))
+        found.is_some_and(|(idx, to)| carry(&mut self.memory(), asker, (idx, to), host))
     }
 
     /// Carries it out. After an error nothing has changed, but that a flow's owner may have lost it ([`Change::Withdraw`]).

@@ -12,7 +12,7 @@ use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A
 use crate::hostif::sessions::Sessions;
 use crate::hostif::slots;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::parts::{FlowMemory, HostInterface};
+use crate::parts::{FlowMemory, HostInterface, Records, TcpPlanes};
 use crate::store::FlowStore;
 use crate::work::{CaptureRule, Owner, Path};
 use toe_abi::attach::Unread;
@@ -44,21 +44,21 @@ enum Attempt {
     Refused,
 }
 
-impl Engine {
+impl<H: HostMemory> TcpPlanes<'_, H> {
     /// A segment with payload went from one local flow to another. A connection that lasts is worth a channel.
-    pub(super) fn local_unit_arrived<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) {
-        if !self.config.direct {
+    pub(super) fn local_unit_arrived(&mut self, idx: Edit<'_>) {
+        if !self.direct {
             return;
         }
-        let conn = &mut self.flows.get_mut(idx).conn;
+        let conn = &mut self.records.flows.get_mut(idx).conn;
         if conn.path != Path::Local || !conn.carrier.earning().is_some_and(Earning::unit) {
             return;
         }
         let key = conn.key;
         // What somebody watches stays where it can be seen.
-        let watched = self.hostif.capture.is_on() && self.is_watched(&key);
-        let attempt = if watched { Attempt::NotReady } else { self.go_direct(*idx, host) };
-        let Some(earning) = self.flows.get_mut(idx).conn.carrier.earning() else { return };
+        let watched = self.records.hostif.capture.is_on() && self.records.is_watched(&key);
+        let attempt = if watched { Attempt::NotReady } else { self.go_direct(*idx) };
+        let Some(earning) = self.records.flows.get_mut(idx).conn.carrier.earning() else { return };
         match attempt {
             Attempt::Direct => {}
             Attempt::NotReady => earning.not_ready(),
@@ -67,49 +67,56 @@ impl Engine {
         }
     }
 
-    fn go_direct<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> Attempt {
-        let key = self.flows.get(idx).conn.key;
-        let Some(peer) = self.flows.find(&key.reversed()).filter(|peer| *peer != idx) else {
+    fn go_direct(&mut self, idx: FlowIdx) -> Attempt {
+        let key = self.records.flows.get(idx).conn.key;
+        let Some(peer) = self.records.flows.find(&key.reversed()).filter(|peer| *peer != idx) else {
             return Attempt::Refused;
         };
-        let (Some(own), Some(other)) =
-            (self.hostif.direct_end(&self.flows, idx), self.hostif.direct_end(&self.flows, peer))
-        else {
+        let (Some(own), Some(other)) = (
+            self.records.hostif.direct_end(self.records.flows, idx),
+            self.records.hostif.direct_end(self.records.flows, peer),
+        ) else {
             return Attempt::Refused;
         };
-        if !self.hostif.trust_each_other(own.0, other.0) {
+        if !self.records.hostif.trust_each_other(own.0, other.0) {
             return Attempt::Refused;
         }
         let ends = Channels::in_order(own, other);
-        let Some(channel) = self.hostif.channels.between(ends) else { return self.hostif.want_channel(ends) };
-        if !self.hostif.channels.is_ready(channel) {
+        let Some(channel) = self.records.hostif.channels.between(ends) else {
+            return self.records.hostif.want_channel(ends);
+        };
+        if !self.records.hostif.channels.is_ready(channel) {
             return Attempt::NotReady;
         }
-        if !self.hostif.channels.is_settled(channel) {
+        if !self.records.hostif.channels.is_settled(channel) {
             return Attempt::Settling;
         }
-        if under_way(self, idx, peer).max(under_way(self, peer, idx)) > UNDER_WAY_MAX {
+        if under_way(self.records.flows, idx, peer).max(under_way(self.records.flows, peer, idx))
+            > UNDER_WAY_MAX
+        {
             // With the next unit there may be less.
             return Attempt::Settling;
         }
-        let is_done = |slot, side| slots::is_done(host, (channel, slot), side);
-        let taken = self.hostif.channels.take_slot(channel, is_done);
+        let is_done = |slot, side| slots::is_done(self.host, (channel, slot), side);
+        let taken = self.records.hostif.channels.take_slot(channel, is_done);
         let Some((slot, generation)) = taken else { return Attempt::Refused };
-        slots::reset(host, (channel, slot));
+        slots::reset(self.host, (channel, slot));
         for (flow, end) in [(idx, own), (peer, other)] {
             let side = if end == ends[0] { Side::Zero } else { Side::One };
-            self.edit(flow, |engine, idx| {
-                let flow = engine.flows.get_mut(idx);
+            self.edit(flow, |planes, idx| {
+                let flow = planes.records.flows.get_mut(idx);
                 flow.conn.carrier = Carrier::Channel(Direct { channel, slot, side, generation });
                 flow.report.direct = true;
                 // What follows by the channel never joins what is kept for it, and is not read before it.
                 flow.tcb.release_corked();
             });
         }
-        self.counters.add(Counter::DirectConnections);
+        self.records.counters.add(Counter::DirectConnections);
         Attempt::Direct
     }
+}
 
+impl Records<'_> {
     /// [`crate::ControlEvent::Captures`].
     pub(super) fn set_captures(&mut self, rules: Box<[CaptureRule]>) {
         let before = core::mem::replace(&mut self.hostif.capture.rules, rules);
@@ -128,7 +135,7 @@ impl Engine {
             // One end that gives it up is enough.
             let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.notice() == Notice::Yield);
             if !asked && self.is_watched(&key) {
-                self.edit(idx, |engine, idx| engine.memory().ask_to_yield(idx));
+                self.edit(idx, |records, idx| records.memory().ask_to_yield(idx));
             }
         }
     }
@@ -149,8 +156,8 @@ impl FlowMemory<'_> {
 }
 
 /// Bytes from one end to the other that the receiving program has not read yet.
-fn under_way(engine: &Engine, from: FlowIdx, to: FlowIdx) -> u32 {
-    let (from, to) = (&engine.flows.get(from).tcb, &engine.flows.get(to).tcb);
+fn under_way(flows: &FlowStore, from: FlowIdx, to: FlowIdx) -> u32 {
+    let (from, to) = (&flows.get(from).tcb, &flows.get(to).tcb);
     from.data_una().plus(from.sending.queue.len()).distance_from(to.receiving.buffer.consumed)
 }
 

@@ -11,14 +11,14 @@ impl Engine {
     /// Does what no link is needed for: takes some more connections from sessions that are closed, and moves segments between two
     /// local ends, at most `budget` of them. Returns how many both were.
     pub fn poll_local<H: HostMemory>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
-        self.leave_some(now, host) + self.move_local(now, host, budget)
+        self.planes(now, host).leave_some() + self.planes(now, host).move_local(budget)
     }
 
     /// Something has happened that nobody waits for an answer to.
     #[inline]
     pub fn handle_control<H: HostMemory>(&mut self, now: Instant, event: ControlEvent, host: &mut H) {
         match event {
-            ControlEvent::LastClose(anchor) => self.anchor_closed(now, anchor, host),
+            ControlEvent::LastClose(anchor) => self.planes(now, host).anchor_closed(anchor),
             ControlEvent::Shared(anchor) => {
                 let owner = self
                     .hostif
@@ -31,7 +31,7 @@ impl Engine {
                 self.accepting(now, host).twin_gone((identity, looked_at));
                 self.datagrams().socket_gone(identity);
             }
-            ControlEvent::Fenced(session, reason) => self.fence(now, session, reason, host),
+            ControlEvent::Fenced(session, reason) => self.planes(now, host).fence(session, reason),
             ControlEvent::HandedOver(what) => {
                 self.datagrams().handed_over(what);
                 self.records().show_unsettled();
@@ -49,7 +49,7 @@ impl Engine {
                     .for_each(|payer| self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1));
             }
             ControlEvent::ChannelSettled(channel) => self.hostif.channels.settled(channel),
-            ControlEvent::Captures(rules) => self.set_captures(rules),
+            ControlEvent::Captures(rules) => self.records().set_captures(rules),
             ControlEvent::Process(session, pid) => self.hostif.capture.note_process(session, pid),
             ControlEvent::GivenBack { session, offset, len, gone } => {
                 self.hostif.handle_given_back(session, offset, len, gone);

@@ -43,7 +43,7 @@ impl Engine {
         args: &[u8; 64],
         host: &mut H,
     ) -> Result<(), FenceReason> {
-        self.deliver_earlier(now, session, command, host);
+        self.planes(now, host).deliver_earlier(session, command);
         match command {
             Command::Listen { token } => {
                 let result = self.accepting(now, host).listen(session, queue_set, args)?;
@@ -58,7 +58,7 @@ impl Engine {
                 self.records().accept(session, queue_set, flow, anchor, fd)?;
                 if self.hostif.anchors.take_closed_early(anchor) {
                     // The entry waited for room in the host while its program closed the descriptor.
-                    self.anchor_closed(now, anchor, host);
+                    self.planes(now, host).anchor_closed(anchor);
                 }
                 Ok(())
             }
@@ -71,11 +71,11 @@ impl Engine {
                 self.records().with_flow(session, flow, |_, (flow, _)| toe_tcp::shutdown_send(&mut flow.tcb))
             }
             Command::Close { flow, .. } | Command::Disconnect { flow } => {
-                self.end_flow(now, (session, flow), command, host);
+                self.planes(now, host).end_flow((session, flow), command);
                 Ok(())
             }
             Command::CloseRetained { flow, anchor, abort } => {
-                self.close_retained(now, (session, queue_set), (flow, anchor), abort, host)
+                self.planes(now, host).close_retained((session, queue_set), (flow, anchor), abort)
             }
             Command::Lend { .. } | Command::CloseCopy { .. } => self.records().count_copies(session, command),
             Command::SetOption { flow, option: FlowOption::SharesName, value } => {

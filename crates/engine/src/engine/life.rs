@@ -9,7 +9,7 @@ use crate::flow::tenancy::{Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::outbox::Place;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::parts::{Accepting, FlowMemory, Records};
+use crate::parts::{Accepting, FlowMemory, Records, TcpPlanes};
 use crate::work::AnchorUse;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, SessionId};
@@ -43,6 +43,14 @@ impl<H> Accepting<'_, H> {
     /// The same, of changes that need to know who takes from listeners.
     pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Self, Edit<'_>) -> R) -> R {
         Edit::run(self, idx, change, |room, idx, _| room.records.settle(idx))
+    }
+}
+
+impl<H> TcpPlanes<'_, H> {
+    /// The same, of changes that need the moment and the memory of hosts.
+    #[inline]
+    pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Self, Edit<'_>) -> R) -> R {
+        Edit::run(self, idx, change, |planes, idx, _| planes.records.settle(idx))
     }
 }
 

@@ -10,7 +10,7 @@
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
-//! | what it is made of | [`crate::parts`] |
+//! | what it is made of | [`crate::parts`], and the rooms that TCP's subjects have there, each with the parts that it touches: `Records`, `FlowMemory`, `Accepting`, `TcpPlanes` |
 //! | time, and who looks | [`timers`], [`report`], [`detail`] and [`tcp_report`] (how TCP stands), [`audit`], [`capture`] (copies for those who watch) |
 //!
 //! What its driver calls, by kind:
@@ -104,7 +104,7 @@ use crate::control::listen::Listeners;
 use crate::control::names::Names;
 use crate::counter::Counters;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
-use crate::parts::{Accepting, FlowMemory, HostInterface, IpLayer, KnownPeers, Records};
+use crate::parts::{Accepting, FlowMemory, HostInterface, IpLayer, KnownPeers, Records, TcpPlanes};
 use crate::protocols::{Protocols, registered};
 use crate::store::{Edit, FlowStore};
 use crate::udp::Udp;
@@ -221,6 +221,11 @@ impl Engine {
     }
 
     // ---- rooms, made of the parts that a subject touches ----
+
+    pub(super) fn planes<'e, H>(&'e mut self, now: Instant, host: &'e mut H) -> TcpPlanes<'e, H> {
+        let EngineConfig { secret, direct, .. } = self.config;
+        TcpPlanes { now, host, secret, direct, records: self.records() }
+    }
 
     pub(super) fn records(&mut self) -> Records<'_> {
         Records {

@@ -1,10 +1,10 @@
 //! A segment at its connection: the TCP core takes it, and what it did to the connection is done for everybody else.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
 use crate::flow::record::Flow;
-use crate::parts::{FlowMemory, Records};
+use crate::parts::{FlowMemory, Records, TcpPlanes};
 use crate::work::{Lone, Path, RxWork};
 use toe_base::Instant;
 use toe_tcp::RxContext;
@@ -14,40 +14,28 @@ use toe_tcp::segment::{FlowEvent, Segment};
 use toe_tcp::segment_arrives::segment_arrives;
 use toe_tcp::state::TcpState;
 
-impl Engine {
+impl<H: HostMemory> TcpPlanes<'_, H> {
     /// What a segment or a timer did to a flow, for everybody else.
-    pub(super) fn apply<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        idx: Edit<'_>,
-        event: FlowEvent,
-        host: &mut H,
-    ) {
+    pub(super) fn apply(&mut self, idx: Edit<'_>, event: FlowEvent) {
         match event {
             FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
-            FlowEvent::Established => self.accepting(now, host).established(idx),
-            FlowEvent::Closed(errno) => self.records().closed(idx, errno),
-            FlowEvent::Abort(errno) => self.records().abort(now, idx, errno),
-            FlowEvent::AbortBehindData => self.records().abort_behind_data(now, idx),
+            FlowEvent::Established => self.accepting().established(idx),
+            FlowEvent::Closed(errno) => self.records.closed(idx, errno),
+            FlowEvent::Abort(errno) => self.records.abort(self.now, idx, errno),
+            FlowEvent::AbortBehindData => self.records.abort_behind_data(self.now, idx),
         }
     }
 
-    pub(super) fn flow_receives<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        idx: Edit<'_>,
-        work: &RxWork<'_>,
-        host: &mut H,
-    ) {
-        let mut memory = self.memory();
+    pub(super) fn flow_receives(&mut self, idx: Edit<'_>, work: &RxWork<'_>) {
+        let mut memory = self.records.memory();
         if work.rx.segment.len > 0 {
             memory.relieve(memory.flows.get(*idx).tcb.receiving.buffer.session);
         }
-        let (flow, mut cx) = memory.receiving(now, idx, host);
+        let (flow, mut cx) = memory.receiving(self.now, idx, self.host);
         let before =
             (flow.tcb.state != TcpState::SynSent).then(|| (flow.tcb.data_una(), flow.tcb.data_nxt()));
         let event = segment_arrives(&mut flow.tcb, &mut cx, &work.rx);
-        flow.tcb.status.traffic.note_received(now, work.rx.segment.len, flow.tcb.snd.mss);
+        flow.tcb.status.traffic.note_received(self.now, work.rx.segment.len, flow.tcb.snd.mss);
         if work.rx.is_marked
             && let Some(Particulars { trouble, .. }) =
                 cx.tcp.particulars.one_mut(&mut flow.tcb.setup.particulars)
@@ -59,17 +47,17 @@ impl Engine {
             flow.tcb.status.traffic.received += u64::from(flow.tcb.data_nxt().distance_from(nxt));
         }
         if flow.tcb.sending.queue.is_empty() {
-            flow.tcb.status.traffic.limits.note(now, Wait::Nothing);
+            flow.tcb.status.traffic.limits.note(self.now, Wait::Nothing);
         }
         if before.is_none() && event == FlowEvent::Established {
-            self.records().fast_open_answered(now, idx, &work.rx.segment);
+            self.records.fast_open_answered(self.now, idx, &work.rx.segment);
         }
         if event == FlowEvent::Reject {
-            self.records().reject(now, work.path, work.key, &work.rx.segment);
+            self.records.reject(self.now, work.path, work.key, &work.rx.segment);
         }
-        self.apply(now, idx, event, host);
+        self.apply(idx, event);
         if work.path == Path::Local && work.rx.segment.len > 0 {
-            self.local_unit_arrived(idx, host);
+            self.local_unit_arrived(idx);
         }
     }
 }

@@ -60,7 +60,7 @@ impl Engine {
                     flow.tcb.receiving.buffer.release_if_empty(arena, host, held, data_nxt);
                 }
                 engine.records().fast_open_timeout(now, *idx);
-                engine.apply(now, idx, event, host);
+                engine.planes(now, host).apply(idx, event);
             });
         }
         self.records().time_waits_timeout(now, TIMEOUTS_AT_ONCE);

@@ -22,7 +22,7 @@ fn on_its_way() -> (World, Twin) {
     let (now, side) = (world.now, &mut world.sides[B]);
     let listener = side.listeners[0];
     side.plain(now, Command::CloseListener { listener, last: false });
-    side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(AnchorHandle(0)), &mut side.memory);
     world.run_ms(1);
     (world, twin)
 }

@@ -60,7 +60,7 @@ impl Machine {
             Ok(FlowId::from_raw(id))
         } else {
             self.engine.handle_control(NOW, ControlEvent::Shared(anchor), &mut self.hosts);
-            self.engine.anchor_closed(NOW, anchor, &mut self.hosts);
+            self.engine.handle_control(NOW, ControlEvent::LastClose(anchor), &mut self.hosts);
             Err(errno)
         }
     }
@@ -136,7 +136,13 @@ fn what_has_ended_is_charged_to_nobody() {
     assert_eq!([Resource::Flows, Resource::Anchors].map(|r| machine.used(5, r)), [10, 10]);
     machine.engine.close_session(NOW, session, &mut machine.hosts);
     // The kernel closes the descriptors of a process that ends.
-    (0..10).for_each(|n| machine.engine.anchor_closed(NOW, toe_base::AnchorHandle(n), &mut machine.hosts));
+    (0..10).for_each(|n| {
+        machine.engine.handle_control(
+            NOW,
+            ControlEvent::LastClose(toe_base::AnchorHandle(n)),
+            &mut machine.hosts,
+        )
+    });
     while machine.engine.poll_local(NOW, &mut machine.hosts, 64) > 0 {}
     machine.engine.forget_session(session);
     assert!(
