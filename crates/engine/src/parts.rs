@@ -1,4 +1,5 @@
-//! What an engine is made of beside its connections, its listeners and its names.
+//! What an engine is made of beside its connections, its listeners and its names; and rooms: values made of references to exactly the parts
+//! that a subject touches. What is done in one reaches nothing else.
 
 use crate::control::arp::Neighbours;
 use crate::control::cookie::SpentCookies;
@@ -30,7 +31,6 @@ use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 use toe_base::{Addr, FlowId, FlowIdx, Instant, NetNs, PortId, SessionId};
 use toe_tcp::limit::RateLimit;
 use toe_tcp::outgoing::{SendLimits, TxContext};
-use toe_tcp::record::PathState;
 use toe_tcp::segment::{Segment, TxSegment};
 use toe_tcp::state::TcpState;
 use toe_tcp::{Tcp, output};
@@ -194,11 +194,6 @@ impl IpLayer {
         };
         SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
     }
-
-    /// What a flow sends next, if it may send anything.
-    pub fn next_unit(&self, now: Instant, (flow, path): (&Flow, &PathState), tcp: &Tcp) -> Option<TxSegment> {
-        output::prepare(&flow.tcb, TxContext { now, path, tcp, limits: self.send_limits(flow) })
-    }
 }
 
 /// One port as the engine sees it.
@@ -265,18 +260,15 @@ pub(crate) struct FlowMemory<'e> {
     pub counters: &'e mut Counters,
 }
 
-impl Records<'_> {
-    fn reborrow(&mut self) -> Records<'_> {
-        Records {
-            flows: self.flows,
-            tcp: self.tcp,
-            listeners: self.listeners,
-            names: self.names,
-            peers: self.peers,
-            hostif: self.hostif,
-            ip: self.ip,
-            counters: self.counters,
-        }
+impl<'e> Records<'e> {
+    /// What a flow sends next, if it may send anything.
+    pub fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
+        let (flow, path) = self.flows.with_path(idx);
+        output::prepare(&flow.tcb, TxContext { now, path, tcp: self.tcp, limits: self.ip.send_limits(flow) })
+    }
+
+    pub fn accepting<'r, H>(&'r mut self, now: Instant, host: &'r mut H) -> Accepting<'r, 'e, H> {
+        Accepting { now, host, records: self }
     }
 
     pub fn memory(&mut self) -> FlowMemory<'_> {
@@ -286,10 +278,10 @@ impl Records<'_> {
 
 /// What listeners and who takes from them touch, at one moment: those that come in, wait there, are handed out and go back.
 #[derive(Debug)]
-pub(crate) struct Accepting<'e, H> {
+pub(crate) struct Accepting<'r, 'e, H> {
     pub now: Instant,
-    pub host: &'e mut H,
-    pub records: Records<'e>,
+    pub host: &'r mut H,
+    pub records: &'r mut Records<'e>,
 }
 
 /// What TCP touches at one moment, beside whom its packets come from and go to: segments in and out, connections that begin and end.
@@ -304,8 +296,12 @@ pub(crate) struct TcpPlanes<'e, H> {
     pub records: Records<'e>,
 }
 
-impl<H> TcpPlanes<'_, H> {
-    pub fn accepting(&mut self) -> Accepting<'_, H> {
-        Accepting { now: self.now, host: self.host, records: self.records.reborrow() }
-    }
+/// What TCP and UDP go by alike: links, who is at them, and what waits for those.
+#[derive(Debug)]
+pub(crate) struct LinkPlanes<'e> {
+    pub ip: &'e mut IpLayer,
+    pub udp: &'e mut Udp<UserIdx>,
+    pub counters: &'e mut Counters,
+    /// Asked only for which neighbours it holds.
+    pub flows: &'e FlowStore,
 }

@@ -44,7 +44,7 @@ impl EngineView<'_> {
     }
 }
 
-impl<H: HostMemory> Accepting<'_, H> {
+impl<H: HostMemory> Accepting<'_, '_, H> {
     /// Listeners whose time has come.
     pub(super) fn tell_waiting_when_due(&mut self) {
         while let Some(idx) = self.records.listeners.due(self.now) {
@@ -67,9 +67,7 @@ impl<H: HostMemory> Accepting<'_, H> {
         queue_set: QueueSetId,
         id: ListenerId,
     ) -> Result<(), FenceReason> {
-        if self.records.hostif.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
+        self.records.hostif.takes_answers(session, queue_set)?;
         let Some(idx) = self.records.hostif.sessions.get(session).and_then(|s| s.listener(id)) else {
             self.records.counters.add(Counter::StaleEntries);
             return Ok(());
@@ -83,11 +81,8 @@ impl<H: HostMemory> Accepting<'_, H> {
             self.hand_more(idx, (session, id));
         } else {
             self.records.listeners.untell(idx, session, id);
-            self.records.hostif.answer(
-                session,
-                queue_set,
-                Completion::NothingWaits { listener: id, answer: true },
-            );
+            let nothing = Completion::NothingWaits { listener: id, answer: true };
+            self.records.hostif.answer(session, queue_set, nothing);
             if is_waiting {
                 // Its quota is used up: it is for the others, and later for this one.
                 self.records.listeners.set_tell_all(idx, self.now.after_us(TELL_ALL_AFTER_US));

@@ -159,7 +159,7 @@ fn begin_open<H: HostMemory>(
         engine.records().open_fast(now, idx);
     }
     engine.hostif.write_owner_word(&engine.flows, *idx, Owned::Held, host);
-    engine.memory().tell_flow_info(idx, host);
+    engine.records().memory().tell_flow_info(idx, host);
     Ok(flow_id)
 }
 

@@ -24,9 +24,7 @@ impl Records<'_> {
         let by_tcp = self.tcp.counters.take_drop().map(Counter::of_tcp);
         self.counters.take_drop().or(by_tcp)
     }
-}
 
-impl Records<'_> {
     /// Whether segments of a local connection are wanted.
     pub(super) fn is_watched(&self, key: &FlowKey) -> bool {
         [*key, key.reversed()].iter().any(|key| self.hostif.may_want(&self.local_sighting(key, None)))
@@ -72,9 +70,7 @@ impl Records<'_> {
         let holder = self.listeners.get(listener?)?.holders.list.first()?;
         Some(SightingEnd { session: holder.session, fd: holder.fd, listens: true })
     }
-}
 
-impl Records<'_> {
     /// Shows a frame of which it is known now what became of what was in it.
     #[inline]
     pub(super) fn show_unsettled(&mut self) {

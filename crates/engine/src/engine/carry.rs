@@ -17,8 +17,8 @@ pub(super) const STEP: u32 = 256 << 10;
 pub(super) fn claimed(engine: &mut Engine, asker: SessionId, anchor: AnchorHandle) -> Option<FlowIdx> {
     engine.hostif.may_show(asker, anchor).ok()?;
     let Some(AnchorTarget::Flow(idx)) = engine.hostif.anchors.get(anchor) else { return None };
-    let may_have = engine.memory().may_own(idx, asker).is_ok() && engine.hostif.sessions.may_have_flow(asker);
-    may_have.then_some(idx)
+    engine.records().memory().may_own(idx, asker).ok()?;
+    Some(idx)
 }
 
 /// One step of what goes along to `to`: what is to be sent first, then what was received. Whether there are more.

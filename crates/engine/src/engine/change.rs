@@ -26,7 +26,7 @@ impl Engine {
             Change::Claim { lifetime, .. } => claimed(self, asker, lifetime).map(|idx| (idx, asker.into())),
             Change::Relinquish { flow, unread } => given_to_engine(self, asker, flow, unread).ok(),
         };
-        found.is_some_and(|(idx, to)| carry(&mut self.memory(), asker, (idx, to), host))
+        found.is_some_and(|(idx, to)| carry(&mut self.records().memory(), asker, (idx, to), host))
     }
 
     /// Carries it out. After an error nothing has changed, but that a flow's owner may have lost it ([`Change::Withdraw`]).
@@ -89,7 +89,7 @@ fn take_back_at_once<H: HostMemory>(engine: &mut Engine, now: Instant, idx: Flow
         && !flow.tcb.is_written()
         && engine.hostif.withdraw(&engine.flows, idx, host)
     {
-        engine.accepting(now, host).have_wait_again(idx);
+        engine.records().accepting(now, host).have_wait_again(idx);
     }
 }
 
@@ -106,7 +106,7 @@ fn share<H: HostMemory>(
     stop_handing(engine, session, &listeners);
     flows.iter().for_each(|idx| take_back_at_once(engine, now, *idx, host));
     for idx in listeners {
-        engine.accepting(now, host).hand_out(idx);
+        engine.records().accepting(now, host).hand_out(idx);
     }
     let untold = |idx: &FlowIdx| engine.flows.is_used(*idx) && engine.flows.get(*idx).report.direct;
     if flows.iter().any(untold) {

@@ -59,10 +59,7 @@ impl Engine {
             self.hostif.answer(session, queue_set, Completion::Connected { flow, errno });
         }
         self.give_connect_credit(session, queue_set, host);
-        if self.hostif.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
-        Ok(())
+        self.hostif.takes_answers(session, queue_set)
     }
 
     /// A queue set's program connects within this host: it is given ids for the next times.

@@ -29,7 +29,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// A process has closed its descriptor. The last close of any copy ends the flow ([`Engine::anchor_closed`]), in the way that was
+    /// A process has closed its descriptor. The last close of any copy ends the flow ([`TcpPlanes::anchor_closed`]), in the way that was
     /// asked for.
     ///
     /// Its use of a channel ends now: the host has let go of that. What it had received there and not read (it says
@@ -83,10 +83,7 @@ impl<H: HostMemory> TcpPlanes<'_, H> {
             None => Completion::AnchorShared { anchor },
         };
         self.records.hostif.answer(session, queue_set, answer);
-        if self.records.hostif.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
-        Ok(())
+        self.records.hostif.takes_answers(session, queue_set)
     }
 
     /// [`crate::ControlEvent::LastClose`].
@@ -96,8 +93,8 @@ impl<H: HostMemory> TcpPlanes<'_, H> {
                 self.close_after_peer(idx, false);
             }
             Some(AnchorTarget::Listener(idx)) => {
-                if !self.accepting().send_listener_on_its_way(idx, anchor) {
-                    self.accepting().close_listener_anchor(idx, anchor);
+                if !self.records.accepting(self.now, self.host).send_listener_on_its_way(idx, anchor) {
+                    self.records.accepting(self.now, self.host).close_listener_anchor(idx, anchor);
                 }
             }
             Some(AnchorTarget::Nothing) => {}

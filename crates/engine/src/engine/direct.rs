@@ -202,9 +202,9 @@ pub(super) fn give_back<H: HostMemory>(
         return Err(Errno::EAGAIN);
     }
     engine.edit(idx, |engine, idx| {
-        let has_room = engine.memory().stage_send_data(idx, session, host)
+        let has_room = engine.records().memory().stage_send_data(idx, session, host)
             && engine.hostif.move_options(&mut engine.flows, idx, Owner::default(), host);
-        if !has_room || !engine.memory().move_receive_memory(idx, session, staging, host) {
+        if !has_room || !engine.records().memory().move_receive_memory(idx, session, staging, host) {
             engine.hostif.move_options(&mut engine.flows, idx, owner, host);
             return Err(Errno::ENOMEM);
         }
@@ -282,16 +282,14 @@ impl HostInterface {
         // A host that lives and knows of the slot says itself when it looks at it no more.
         let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.is_open());
         let unread = slots::end(host, (channel, slot), side, gone);
-        if let Some(payer) = self.channels.let_go(channel, slot, side) {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
-        }
+        let payer = self.channels.let_go(channel, slot, side);
+        self.give(payer, Resource::Channels);
         unread
     }
 
     /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
     fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
-        let uid = |id| self.sessions.get(id).map(|session| session.cred.uid);
-        match (uid(a), uid(b)) {
+        match (self.uid_of(a), self.uid_of(b)) {
             (Some(a_uid), Some(b_uid)) => a != b && (a_uid == b_uid || a_uid == 0 || b_uid == 0),
             _ => false,
         }
@@ -335,9 +333,7 @@ impl HostInterface {
             if let Some((other, queue_set)) = left.other {
                 self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
             }
-            if let Some(payer) = left.gone {
-                self.sessions.users_mut().give(payer, Resource::Channels, 1);
-            }
+            self.give(left.gone, Resource::Channels);
         }
     }
 }

@@ -20,15 +20,12 @@ impl Engine {
         match event {
             ControlEvent::LastClose(anchor) => self.planes(now, host).anchor_closed(anchor),
             ControlEvent::Shared(anchor) => {
-                let owner = self
-                    .hostif
-                    .anchors
-                    .leave_owner(anchor)
-                    .and_then(|owner| self.hostif.sessions.get_mut(owner));
+                let owner = self.hostif.anchors.leave_owner(anchor);
+                let owner = owner.and_then(|owner| self.hostif.sessions.get_mut(owner));
                 owner.into_iter().for_each(|owner| owner.counts.anchors -= 1);
             }
             ControlEvent::SocketGone(identity, looked_at) => {
-                self.accepting(now, host).twin_gone((identity, looked_at));
+                self.records().accepting(now, host).twin_gone((identity, looked_at));
                 self.datagrams().socket_gone(identity);
             }
             ControlEvent::Fenced(session, reason) => self.planes(now, host).fence(session, reason),
@@ -44,9 +41,7 @@ impl Engine {
             ControlEvent::ChannelRefused(channel) => {
                 // Its connections stay, and ask again later.
                 let payer = self.hostif.channels.refused(channel);
-                payer
-                    .into_iter()
-                    .for_each(|payer| self.hostif.sessions.users_mut().give(payer, Resource::Channels, 1));
+                self.hostif.give(payer, Resource::Channels);
             }
             ControlEvent::ChannelSettled(channel) => self.hostif.channels.settled(channel),
             ControlEvent::Captures(rules) => self.records().set_captures(rules),

@@ -41,7 +41,7 @@ impl Handed {
     }
 }
 
-impl<H: HostMemory> Accepting<'_, H> {
+impl<H: HostMemory> Accepting<'_, '_, H> {
     /// Gives waiting connections to holders with credit, or says that they wait.
     pub(super) fn hand_out(&mut self, listener_idx: ListenerIdx) {
         let Some(listener) = self.records.listeners.get(listener_idx) else { return };
@@ -69,12 +69,7 @@ impl<H: HostMemory> Accepting<'_, H> {
             if self.hand_first(listener_idx, &holder, Handed::Prefetched) {
                 continue;
             }
-            if let Some(known) = self
-                .records
-                .listeners
-                .get_mut(listener_idx)
-                .and_then(|l| l.holders.get_mut(holder.session, holder.id))
-            {
+            if let Some(known) = self.records.listeners.holder_mut(listener_idx, holder.session, holder.id) {
                 // Its quota is used up: what waits goes to others, or to this one a little later.
                 without_room.push((holder.session, holder.id, holder.credit));
                 known.credit = 0;
@@ -99,11 +94,8 @@ impl<H: HostMemory> Accepting<'_, H> {
 
     /// Hands a holder the connection that has waited longest. `false`: none waits, or there is no room for it.
     pub(super) fn hand_first(&mut self, listener_idx: ListenerIdx, holder: &Holder, handed: Handed) -> bool {
-        let first = self
-            .records
-            .listeners
-            .get(listener_idx)
-            .and_then(|listener| listener.queue.waiting.front().copied());
+        let listener = self.records.listeners.get(listener_idx);
+        let first = listener.and_then(|listener| listener.queue.waiting.front().copied());
         let hand = |room: &mut Self, idx: Edit<'_>| room.hand_to(idx, (holder, handed));
         let is_handed = first.is_some_and(|idx| self.edit(idx, hand));
         if is_handed && let Some(listener) = self.records.listeners.get_mut(listener_idx) {
@@ -117,9 +109,7 @@ impl<H: HostMemory> Accepting<'_, H> {
     }
 
     fn hand_to(&mut self, idx: Edit<'_>, (holder, handed): (&Holder, Handed)) -> bool {
-        if self.records.memory().may_own(*idx, holder.session).is_err()
-            || !self.records.hostif.sessions.may_have_flow(holder.session)
-        {
+        if self.records.memory().may_own(*idx, holder.session).is_err() {
             return false;
         }
         let Some(flow_id) =
@@ -238,9 +228,18 @@ impl Listeners {
     }
 
     pub(super) fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
-        if let Some(holder) = self.get_mut(idx).and_then(|l| l.holders.get_mut(session, id)) {
+        if let Some(holder) = self.holder_mut(idx, session, id) {
             holder.notified = false;
         }
+    }
+
+    pub(super) fn holder_mut(
+        &mut self,
+        idx: ListenerIdx,
+        session: SessionId,
+        id: ListenerId,
+    ) -> Option<&mut Holder> {
+        self.get_mut(idx)?.holders.get_mut(session, id)
     }
 
     /// What is handed out and not taken is looked at in a while, if there is somebody else to take it.

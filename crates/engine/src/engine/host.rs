@@ -46,12 +46,12 @@ impl Engine {
         self.planes(now, host).deliver_earlier(session, command);
         match command {
             Command::Listen { token } => {
-                let result = self.accepting(now, host).listen(session, queue_set, args)?;
+                let result = self.records().accepting(now, host).listen(session, queue_set, args)?;
                 self.hostif.answer_command(session, queue_set, token, command, result.map(|id| id.0.raw()))
             }
             Command::Connect { token } => self.connect(now, (session, queue_set), token, args, host),
             Command::AcceptCredit { listener, count } => {
-                self.accepting(now, host).accept_credit(session, queue_set, listener, count);
+                self.records().accepting(now, host).accept_credit(session, queue_set, listener, count);
                 Ok(())
             }
             Command::Accept { flow, anchor, fd } => {
@@ -64,7 +64,7 @@ impl Engine {
             }
             Command::CloseListener { listener, last } => {
                 self.hostif.note_passed_on(&mut self.listeners, session, listener, last);
-                self.accepting(now, host).drop_listener_holder(session, listener, last);
+                self.records().accepting(now, host).drop_listener_holder(session, listener, last);
                 Ok(())
             }
             Command::ShutdownSend { flow } => {
@@ -96,11 +96,11 @@ impl Engine {
                 Ok(())
             }
             Command::Inspect { token, .. } | Command::CountWaiting { token, .. } => {
-                let result = self.look_at(now, session, command, host);
+                let result = self.view().look_at(now, session, command, host);
                 self.hostif.answer_command(session, queue_set, token, command, result)
             }
             Command::TakeConnection { listener } => {
-                self.accepting(now, host).take_connection(session, queue_set, listener)
+                self.records().accepting(now, host).take_connection(session, queue_set, listener)
             }
         }
     }
@@ -226,7 +226,7 @@ impl Records<'_> {
     }
 }
 
-impl<H: HostMemory> Accepting<'_, H> {
+impl<H: HostMemory> Accepting<'_, '_, H> {
     // ---- listen, accept, connect ----
 
     pub(super) fn listen(
@@ -240,11 +240,8 @@ impl<H: HostMemory> Accepting<'_, H> {
             return Err(FenceReason::BadArgument);
         }
         if args.flags & LISTEN_ASKS != 0 {
-            return Ok(self
-                .records
-                .hostif
-                .asks_to_bind(self.records.names, self.now, session, &args)
-                .map(|()| ListenerId::default()));
+            let may = self.records.hostif.asks_to_bind(self.records.names, self.now, session, &args);
+            return Ok(may.map(|()| ListenerId::default()));
         }
         let anchor = AnchorHandle(args.anchor);
         if self.records.hostif.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
@@ -374,9 +371,6 @@ impl HostInterface {
             return Err(FenceReason::UnknownHandle);
         }
         self.answer(session, queue_set, Completion::Reset { flow: id, errno: Errno::ECONNRESET });
-        if self.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
-        Ok(())
+        self.takes_answers(session, queue_set)
     }
 }

@@ -39,7 +39,7 @@ impl Engine {
     }
 }
 
-impl<H> Accepting<'_, H> {
+impl<H> Accepting<'_, '_, H> {
     /// The same, of changes that need to know who takes from listeners.
     pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Self, Edit<'_>) -> R) -> R {
         Edit::run(self, idx, change, |room, idx, _| room.records.settle(idx))

@@ -18,7 +18,7 @@ use toe_tcp::memory::HostMemory;
 /// engine.
 pub(super) const ON_ITS_WAY_FOR_US: u64 = 2_000_000;
 
-impl<H: HostMemory> Accepting<'_, H> {
+impl<H: HostMemory> Accepting<'_, '_, H> {
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
     pub(super) fn close_listener(&mut self, idx: ListenerIdx) {
         let Some(listener) = self.records.remove_listener(idx) else { return };

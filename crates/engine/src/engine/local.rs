@@ -83,7 +83,7 @@ impl<H: HostMemory> TcpPlanes<'_, H> {
         }
     }
 
-    /// [`Engine::deliver_local`] while somebody watches.
+    /// [`TcpPlanes::deliver_local`] while somebody watches.
     fn deliver_watched(&mut self, work: &RxWork<'_>, pieces: &Pieces) {
         let key = work.key.reversed();
         let before = self.records.local_sighting(&key, None);
@@ -119,11 +119,7 @@ impl<H: HostMemory> TcpPlanes<'_, H> {
                 {
                     return (unit, QuantumEnd::Idle);
                 }
-                let Some(tx) = planes.records.ip.next_unit(
-                    planes.now,
-                    planes.records.flows.with_path(*idx),
-                    planes.records.tcp,
-                ) else {
+                let Some(tx) = planes.records.next_unit(planes.now, *idx) else {
                     return (unit, QuantumEnd::Idle);
                 };
                 let (flow, path) = planes.records.flows.with_path_mut(idx);

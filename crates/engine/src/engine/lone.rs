@@ -1,25 +1,24 @@
 //! Segments that belong to no connection, or to one that ends with them: resets, SYN-ACKs with a cookie, and ACKs in TIME_WAIT. To a neighbour that is not
 //! known yet they wait until it is, as a connection's own would; who sent what they answer may not send it again.
 
-use super::Engine;
 use crate::counter::{Counter, Counters};
-use crate::parts::IpLayer;
+use crate::parts::{IpLayer, LinkPlanes};
 use crate::work::{ControlFrame, Lone, Path};
 use toe_base::{Instant, PortId};
 use toe_wire::link::MacAddr;
 
-impl Engine {
+impl LinkPlanes<'_> {
     /// The neighbour is known now: what waited for it goes.
     pub(super) fn lone_may_go(&mut self, port: PortId, neighbour: u16, to_mac: MacAddr) {
-        self.datagrams().may_go(port, neighbour, to_mac);
+        self.may_go(port, neighbour, to_mac);
         for lone in self.ip.ports[port.index()].waiting.take(neighbour) {
-            self.ip.push_control(&mut self.counters, port, ControlFrame::Tcp { to_mac, lone });
+            self.ip.push_control(self.counters, port, ControlFrame::Tcp { to_mac, lone });
         }
     }
 
     /// It does not answer.
     pub(super) fn drop_lone(&mut self, port: PortId, neighbour: u16) {
-        self.datagrams().drop_waiting(port, neighbour);
+        self.drop_waiting(port, neighbour);
         self.ip.ports[port.index()].waiting.take(neighbour);
     }
 }

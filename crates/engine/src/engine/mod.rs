@@ -10,7 +10,7 @@
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
-//! | what it is made of | [`crate::parts`], and the rooms that TCP's subjects have there, each with the parts that it touches: `Records`, `FlowMemory`, `Accepting`, `TcpPlanes` |
+//! | what it is made of | [`crate::parts`], and the rooms that TCP's subjects have there, each with the parts that it touches: `Records`, `FlowMemory`, `Accepting`, `TcpPlanes`; of TCP and UDP alike `LinkPlanes` |
 //! | time, and who looks | [`timers`], [`report`], [`detail`] and [`tcp_report`] (how TCP stands), [`audit`], [`capture`] (copies for those who watch) |
 //!
 //! What its driver calls, by kind:
@@ -104,7 +104,7 @@ use crate::control::listen::Listeners;
 use crate::control::names::Names;
 use crate::counter::Counters;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
-use crate::parts::{Accepting, FlowMemory, HostInterface, IpLayer, KnownPeers, Records, TcpPlanes};
+use crate::parts::{HostInterface, IpLayer, KnownPeers, LinkPlanes, Records, TcpPlanes};
 use crate::protocols::{Protocols, registered};
 use crate::store::{Edit, FlowStore};
 use crate::udp::Udp;
@@ -222,6 +222,10 @@ impl Engine {
 
     // ---- rooms, made of the parts that a subject touches ----
 
+    pub(super) fn links(&mut self) -> LinkPlanes<'_> {
+        LinkPlanes { ip: &mut self.ip, udp: &mut self.udp, counters: &mut self.counters, flows: &self.flows }
+    }
+
     pub(super) fn planes<'e, H>(&'e mut self, now: Instant, host: &'e mut H) -> TcpPlanes<'e, H> {
         let EngineConfig { secret, direct, .. } = self.config;
         TcpPlanes { now, host, secret, direct, records: self.records() }
@@ -236,19 +240,6 @@ impl Engine {
             peers: &mut self.peers,
             hostif: &mut self.hostif,
             ip: &mut self.ip,
-            counters: &mut self.counters,
-        }
-    }
-
-    pub(super) fn accepting<'e, H>(&'e mut self, now: Instant, host: &'e mut H) -> Accepting<'e, H> {
-        Accepting { now, host, records: self.records() }
-    }
-
-    pub(super) fn memory(&mut self) -> FlowMemory<'_> {
-        FlowMemory {
-            flows: &mut self.flows,
-            tcp: &mut self.tcp,
-            hostif: &mut self.hostif,
             counters: &mut self.counters,
         }
     }

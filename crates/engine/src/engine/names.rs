@@ -45,9 +45,7 @@ impl Records<'_> {
             self.hostif.sessions.get(conn.tenancy.owner().session).map_or(u32::MAX, |record| record.cred.uid);
         self.listeners.others_listen_at(work.key.scope, work.key.local, uid)
     }
-}
 
-impl Records<'_> {
     // ---- views ----
 
     // ---- asked by a host ----

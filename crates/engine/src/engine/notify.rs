@@ -158,10 +158,12 @@ impl HostInterface {
             queue_set,
             Completion::CommandResult { token, command: command.kind(), errno, id },
         );
-        if self.sessions.answers_are_full(session, queue_set) {
-            Err(FenceReason::CompletionOverflow)
-        } else {
-            Ok(())
-        }
+        self.takes_answers(session, queue_set)
+    }
+
+    /// Whether the host takes what it is told.
+    pub(super) fn takes_answers(&self, session: SessionId, queue_set: QueueSetId) -> Result<(), FenceReason> {
+        let is_full = self.sessions.answers_are_full(session, queue_set);
+        if is_full { Err(FenceReason::CompletionOverflow) } else { Ok(()) }
     }
 }

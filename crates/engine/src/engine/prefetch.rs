@@ -19,7 +19,7 @@ use toe_tcp::memory::HostMemory;
 /// When it is tried again with one that was accepted, of which the engine is about to hear, or whose session takes no completions.
 const AGAIN_US: u64 = 100_000;
 
-impl<H: HostMemory> Accepting<'_, H> {
+impl<H: HostMemory> Accepting<'_, '_, H> {
     /// A process has asked for a connection, and got one: it is handed some of those that wait besides.
     pub(super) fn hand_more(&mut self, idx: ListenerIdx, (session, id): (SessionId, ListenerId)) {
         let Some(listener) = self.records.listeners.get_mut(idx) else { return };
@@ -99,19 +99,15 @@ impl<H: HostMemory> Accepting<'_, H> {
             return false;
         }
         if is_known {
-            self.records.hostif.answer(
-                owner.session,
-                owner.queue_set,
-                Completion::Moved { flow: owner.flow_id },
-            );
+            let moved = Completion::Moved { flow: owner.flow_id };
+            self.records.hostif.answer(owner.session, owner.queue_set, moved);
         }
         let Some(listener_idx) = arrival.listener else {
             // It has ended, and this session will not ask for it any more.
             self.edit(idx, |room, idx| room.records.app_close(room.now, idx, true, room.host));
             return true;
         };
-        let holder = self.records.listeners.get_mut(listener_idx);
-        if let Some(holder) = holder.and_then(|l| l.holders.get_mut(owner.session, handed_to)) {
+        if let Some(holder) = self.records.listeners.holder_mut(listener_idx, owner.session, handed_to) {
             holder.prefetch.was_late();
         }
         self.have_wait_again(idx);

@@ -122,8 +122,8 @@ impl Engine {
     ) -> Option<Incoming<'f>> {
         match arrived {
             Arrived::Tcp(tcp) => self.tcp_frame_arrives(now, port, &tcp, Payload::Frame(tcp.payload), host),
-            Arrived::Arp(message) => self.arp_arrives(port, &message),
-            Arrived::Neighbour(message) => self.neighbour_message(port, &message),
+            Arrived::Arp(message) => self.links().arp_arrives(port, &message),
+            Arrived::Neighbour(message) => self.links().neighbour_message(port, &message),
             Arrived::EchoRequest { arrival, ident, seq, data } => {
                 match icmp::echo_reply(arrival.from_mac, arrival.src, arrival.dst, ident, seq, data) {
                     Some(reply) => self.ip.push_control(&mut self.counters, port, reply),
@@ -135,7 +135,8 @@ impl Engine {
             Arrived::Datagram(datagram) => return self.datagrams().arrives(now, Some(port), datagram, None),
             Arrived::DatagramError(error) => return self.datagrams().error_arrives(now, error),
             Arrived::Other { arrival, protocol, bytes } => {
-                self.packet_arrives(now, &RxPacket { port, arrival, protocol, bytes });
+                let others = (&mut self.protocols, &mut self.counters);
+                self.ip.packet_arrives(others, now, &RxPacket { port, arrival, protocol, bytes });
             }
             Arrived::Ignored => {}
         }
@@ -160,7 +161,7 @@ impl Engine {
         let path = match flow {
             // It has its path already, and keeps it while routes do not change.
             Some(idx) => Some(self.flows.get(idx).conn.path),
-            None => self.path_of_sender(port, &key, tcp.from_mac),
+            None => self.links().path_of_sender(port, &key, tcp.from_mac),
         };
         let Some(path) = path else {
             self.counters.add(Counter::DropBadAddress);

@@ -19,7 +19,7 @@ impl<H: HostMemory> TcpPlanes<'_, H> {
     pub(super) fn apply(&mut self, idx: Edit<'_>, event: FlowEvent) {
         match event {
             FlowEvent::None | FlowEvent::Reject | FlowEvent::TimeWait => {}
-            FlowEvent::Established => self.accepting().established(idx),
+            FlowEvent::Established => self.records.accepting(self.now, self.host).established(idx),
             FlowEvent::Closed(errno) => self.records.closed(idx, errno),
             FlowEvent::Abort(errno) => self.records.abort(self.now, idx, errno),
             FlowEvent::AbortBehindData => self.records.abort_behind_data(self.now, idx),

@@ -32,7 +32,7 @@ pub struct LeftBehind {
 
 impl Engine {
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
-    /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::leave_some`]).
+    /// anchor, not with the session. One that had many of them gives them up in steps ([`TcpPlanes::leave_some`]).
     /// Returns what its driver has for it, and is to take away.
     pub fn close_session<H: HostMemory>(
         &mut self,
@@ -43,7 +43,7 @@ impl Engine {
         let left = LeftBehind {
             lanes: self.hostif.leave_lanes(session),
             datagrams: self.datagrams().leave(session),
-            virtual_interfaces: self.leave_via(session),
+            virtual_interfaces: self.hostif.leave_via(&mut self.via, session),
         };
         self.planes(now, host).begin_closing(session, Resets::None);
         left
@@ -150,7 +150,7 @@ impl<H: HostMemory> TcpPlanes<'_, H> {
         record.stage = SessionStage::Closed;
         let listeners: Vec<_> = record.listeners.values().collect();
         for idx in listeners {
-            self.accepting().hand_out(idx);
+            self.records.accepting(self.now, self.host).hand_out(idx);
         }
         self.records.hostif.leave_channels(session);
         self.records.hostif.forget_twins(self.records.names, session);

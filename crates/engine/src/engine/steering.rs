@@ -77,7 +77,7 @@ impl Engine {
         let free = |port: &u16| self.flows.named(&key(*port)).is_none();
         let found = self.ip.steering.candidates(hash, first).find(free);
         let found = found.or_else(|| self.ip.steering.all_if_some_is_free(first, remote).find(free)).map(key);
-        self.ip.want_ports_for(remote);
+        self.ip.steering.want_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
     }
 }
@@ -131,14 +131,10 @@ impl IpLayer {
     pub(super) fn share_port(&mut self, port: PortId) {
         self.ports[port.index()].shared = true;
         self.steering.is_on = true;
-        self.want_ports_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
+        self.steering.want_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
     }
 
     pub(super) fn is_shared(&self, path: Path) -> bool {
         matches!(path, Path::Port { port, .. } if self.ports[port.index()].shared)
-    }
-
-    fn want_ports_for(&mut self, remote: Endpoint) {
-        self.steering.want_for(remote);
     }
 }

@@ -269,14 +269,14 @@ impl<H: HostMemory> TcpPlanes<'_, H> {
             listener.fast_open.came();
             listener.queue.waiting.push_back(*idx);
         }
-        self.accepting().hand_out(listener_idx);
+        self.records.accepting(self.now, self.host).hand_out(listener_idx);
     }
 }
 
 impl Records<'_> {
     /// The SYN-ACK went out before there was a record.
     fn note_syn_ack_sent(&mut self, now: Instant, idx: Edit<'_>) {
-        let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), self.tcp) else { return };
+        let Some(tx) = self.next_unit(now, *idx) else { return };
         let (flow, path) = self.flows.with_path_mut(idx);
         output::commit(&mut flow.tcb, path, self.tcp, now, &tx);
         // When, nobody knows, so that its ACK tells nothing of the round trip (Karn).

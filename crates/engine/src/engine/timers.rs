@@ -64,9 +64,14 @@ impl Engine {
             });
         }
         self.records().time_waits_timeout(now, TIMEOUTS_AT_ONCE);
-        self.accepting(now, host).tell_waiting_when_due();
-        self.neighbours_timeout(now);
-        self.protocols_timeout(now);
+        self.records().accepting(now, host).tell_waiting_when_due();
+        for path in self.links().neighbours_timeout(now) {
+            self.records().neighbour_lost(path);
+        }
+        if self.protocols.next_deadline() <= now {
+            let sent = self.protocols.on_timeout(now);
+            self.ip.send_packets(&mut self.counters, sent);
+        }
         (0..self.ip.fragments.on_timeout(now)).for_each(|_| self.counters.add(Counter::DropFragmentTimeout));
     }
 

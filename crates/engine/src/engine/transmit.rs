@@ -157,9 +157,7 @@ impl<H: HostMemory> TcpPlanes<'_, H> {
         let mut units = 0;
         let (flow, path) = self.records.flows.with_path_mut(idx);
         congestion::wake(&mut flow.tcb, path, &mut self.records.tcp.particulars, self.now);
-        while let Some(tx) =
-            self.records.ip.next_unit(self.now, self.records.flows.with_path(*idx), self.records.tcp)
-        {
+        while let Some(tx) = self.records.next_unit(self.now, *idx) {
             if units == QUANTUM_UNITS {
                 return (units, QuantumEnd::More);
             }
@@ -247,7 +245,7 @@ impl Records<'_> {
             return;
         }
         // Its neighbour is not known yet, and the last ACK waits for that by itself.
-        while let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), self.tcp) {
+        while let Some(tx) = self.next_unit(now, *idx) {
             let (Flow { conn, tcb, .. }, known) = self.flows.with_path_mut(idx);
             let lone =
                 Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.setup.options.traffic_class };
