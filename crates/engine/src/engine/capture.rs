@@ -1,7 +1,7 @@
 //! Copies of packets for whoever watches (`toe capture`): frames of the ports, and what would be a frame where two
 //! programs of the engine talk to each other.
 //!
-//! Without a capture each frame and each local segment pays one look at [`Capture::is_on`]. With one, a packet that its filter wants is
+//! Without a capture each frame and each local segment pays one look at [`crate::hostif::captures::Capture::is_on`]. With one, a packet that its filter wants is
 //! copied and handed out ([`crate::DriverRequest::Show`]).
 
 use crate::counter::Counter;

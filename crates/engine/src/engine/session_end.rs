@@ -32,7 +32,7 @@ pub struct LeftBehind {
 
 impl Engine {
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
-    /// anchor, not with the session. One that had many of them gives them up in steps ([`TcpPlanes::leave_some`]).
+    /// anchor, not with the session. One that had many of them gives them up in steps (`leave_some`).
     /// Returns what its driver has for it, and is to take away.
     pub fn close_session<H: HostMemory>(
         &mut self,
