@@ -1,9 +1,12 @@
-//! What an engine is made of beside its connections, its listeners and its names.
+//! What an engine is made of beside its connections, its listeners and its names; and rooms: values made of references to exactly the parts
+//! that a subject touches. What is done in one reaches nothing else.
 
 use crate::control::arp::Neighbours;
 use crate::control::cookie::SpentCookies;
 use crate::control::fast_open::Servers;
 use crate::control::fragments::Fragments;
+use crate::control::listen::Listeners;
+use crate::control::names::Names;
 use crate::control::route::Routes;
 use crate::control::steer::Shared;
 use crate::counter::{Counter, Counters};
@@ -28,8 +31,8 @@ use toe_base::limits::SEGMENT_PAYLOAD_MAX;
 use toe_base::{Addr, FlowId, FlowIdx, Instant, NetNs, PortId, SessionId};
 use toe_tcp::limit::RateLimit;
 use toe_tcp::outgoing::{SendLimits, TxContext};
-use toe_tcp::record::PathState;
 use toe_tcp::segment::{Segment, TxSegment};
+use toe_tcp::state::TcpState;
 use toe_tcp::{Tcp, output};
 
 /// Control frames that may wait for a port.
@@ -102,7 +105,11 @@ pub(crate) struct IpLayer {
 
 impl IpLayer {
     pub fn new(flows_max: usize) -> IpLayer {
-        let loopback = Loopback { ready: FairList::new(flows_max), control: VecDeque::new() };
+        let loopback = Loopback {
+            ready: FairList::new(flows_max),
+            control: VecDeque::new(),
+            control_max: flows_max.max(CONTROL_QUEUE_MAX),
+        };
         IpLayer {
             ports: Vec::new(),
             loopback,
@@ -143,6 +150,15 @@ impl IpLayer {
         Some(number)
     }
 
+    /// A connection may have something to send.
+    pub fn schedule(&mut self, flow: &Flow, idx: FlowIdx) {
+        match flow.conn.path {
+            _ if flow.tcb.state == TcpState::Closed => {}
+            Path::Local => self.loopback.ready.push(flow.conn.user, idx),
+            Path::Port { port, .. } => self.ports[port.index()].ready.push(flow.conn.user, idx),
+        }
+    }
+
     /// Queues a control frame; a full queue drops it, as a lost frame would be.
     pub fn push_control(&mut self, counters: &mut Counters, port: PortId, frame: ControlFrame) {
         let control = &mut self.ports[port.index()].control;
@@ -178,11 +194,6 @@ impl IpLayer {
         };
         SendLimits { unit_max, announce_mss: self.path_mss(flow.conn.path, flow.conn.key.remote.addr) }
     }
-
-    /// What a flow sends next, if it may send anything.
-    pub fn next_unit(&self, now: Instant, (flow, path): (&Flow, &PathState), tcp: &Tcp) -> Option<TxSegment> {
-        output::prepare(&flow.tcb, TxContext { now, path, tcp, limits: self.send_limits(flow) })
-    }
 }
 
 /// One port as the engine sees it.
@@ -203,6 +214,8 @@ pub(crate) struct Loopback {
     pub ready: FairList,
     /// Lone segments (resets).
     pub control: VecDeque<(FlowKey, Segment)>,
+    /// So many of them may wait.
+    pub control_max: usize,
 }
 
 /// What is remembered of peers past their connections.
@@ -222,4 +235,73 @@ impl KnownPeers {
             resets: RateLimit::new(secret, RESETS_A_SECOND),
         }
     }
+}
+
+/// What the life of a connection touches, from its first record to its last, and no more: neither UDP nor virtual interfaces, other protocols or
+/// the engine's settings. What is derived from the records is here with them: names, places at listeners, turns, what their owners are to hear.
+#[derive(Debug)]
+pub(crate) struct Records<'e> {
+    pub flows: &'e mut FlowStore,
+    pub tcp: &'e mut Tcp,
+    pub listeners: &'e mut Listeners,
+    pub names: &'e mut Names,
+    pub peers: &'e mut KnownPeers,
+    pub hostif: &'e mut HostInterface,
+    pub ip: &'e mut IpLayer,
+    pub counters: &'e mut Counters,
+}
+
+/// Of that what their bytes touch, which lie in the memory of sessions and of the engine, and what their owners read of them.
+#[derive(Debug)]
+pub(crate) struct FlowMemory<'e> {
+    pub flows: &'e mut FlowStore,
+    pub tcp: &'e mut Tcp,
+    pub hostif: &'e mut HostInterface,
+    pub counters: &'e mut Counters,
+}
+
+impl<'e> Records<'e> {
+    /// What a flow sends next, if it may send anything.
+    pub fn next_unit(&self, now: Instant, idx: FlowIdx) -> Option<TxSegment> {
+        let (flow, path) = self.flows.with_path(idx);
+        output::prepare(&flow.tcb, TxContext { now, path, tcp: self.tcp, limits: self.ip.send_limits(flow) })
+    }
+
+    pub fn accepting<'r, H>(&'r mut self, now: Instant, host: &'r mut H) -> Accepting<'r, 'e, H> {
+        Accepting { now, host, records: self }
+    }
+
+    pub fn memory(&mut self) -> FlowMemory<'_> {
+        FlowMemory { flows: self.flows, tcp: self.tcp, hostif: self.hostif, counters: self.counters }
+    }
+}
+
+/// What listeners and who takes from them touch, at one moment: those that come in, wait there, are handed out and go back.
+#[derive(Debug)]
+pub(crate) struct Accepting<'r, 'e, H> {
+    pub now: Instant,
+    pub host: &'r mut H,
+    pub records: &'r mut Records<'e>,
+}
+
+/// What TCP touches at one moment, beside whom its packets come from and go to: segments in and out, connections that begin and end.
+#[derive(Debug)]
+pub(crate) struct TcpPlanes<'e, H> {
+    pub now: Instant,
+    pub host: &'e mut H,
+    /// What sequence numbers and cookies are made with.
+    pub secret: [u8; 16],
+    /// [`crate::EngineConfig::direct`].
+    pub direct: bool,
+    pub records: Records<'e>,
+}
+
+/// What TCP and UDP go by alike: links, who is at them, and what waits for those.
+#[derive(Debug)]
+pub(crate) struct LinkPlanes<'e> {
+    pub ip: &'e mut IpLayer,
+    pub udp: &'e mut Udp<UserIdx>,
+    pub counters: &'e mut Counters,
+    /// Asked only for which neighbours it holds.
+    pub flows: &'e FlowStore,
 }

@@ -183,6 +183,11 @@ impl FlowStore {
         (0..self.high()).map(FlowIdx).filter(|idx| self.in_use.used[idx.index()])
     }
 
+    /// How many connections there may be.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
     /// Connections, those in TIME_WAIT among them.
     pub fn len(&self) -> usize {
         self.records.len() - self.in_use.free.len() + self.time_waits.len()

@@ -1,8 +1,9 @@
 //! Connections that end with RST, at once or behind what is to be sent yet. Called when a program lets go of a connection, and when a
 //! segment or a timer ends it.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::flow::record::{Abort, ResetNotice};
+use crate::parts::Records;
 use crate::work::Lone;
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
@@ -10,7 +11,7 @@ use toe_tcp::outgoing;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
 
-impl Engine {
+impl Records<'_> {
     /// Tells the peer with RST and ends the connection.
     pub(super) fn abort(&mut self, now: Instant, idx: Edit<'_>, errno: Errno) {
         let flow = self.flows.get(*idx);
@@ -18,7 +19,7 @@ impl Engine {
         // RFC 7323 section 3.2.
         reset.timestamps = outgoing::timestamps(&flow.tcb, now);
         let (path, key) = (flow.conn.path, flow.conn.key);
-        self.send_alone(now, path, Lone { key, segment: reset, traffic_class: 0 });
+        self.ip.send_alone(self.counters, now, path, Lone { key, segment: reset, traffic_class: 0 });
         self.closed(idx, errno);
     }
 
@@ -43,9 +44,9 @@ impl Engine {
     /// A flow had its turn to send and has nothing more to send now.
     pub(super) fn abort_if_due(&mut self, now: Instant, idx: FlowIdx) {
         if self.flows.is_used(idx) && self.flows.get(idx).conn.abort == Abort::WhenIdle {
-            self.edit(idx, |engine, idx| {
-                engine.flows.get_mut(idx).conn.abort = Abort::No;
-                engine.abort_unread(now, idx);
+            self.edit(idx, |records, idx| {
+                records.flows.get_mut(idx).conn.abort = Abort::No;
+                records.abort_unread(now, idx);
             });
         }
     }

@@ -1,11 +1,12 @@
 //! Listeners: connections come in, wait, are handed to a session that asked for some, and are taken by its program.
 
+use super::EngineView;
 use super::hand_out::{Handed, TELL_ALL_AFTER_US};
 use super::listener_end::ON_ITS_WAY_FOR_US;
-use super::{Engine, EngineView};
 use crate::control::listener_idx::ListenerIdx;
 use crate::counter::Counter;
 use crate::hostif::anchors::AnchorTarget;
+use crate::parts::Accepting;
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::Completion;
 use toe_base::{AnchorHandle, Instant, ListenerId, QueueSetId, SessionId};
@@ -43,79 +44,76 @@ impl EngineView<'_> {
     }
 }
 
-/// Connections wait at a listener that no session takes from.
-fn look_after_orphan<H: HostMemory>(engine: &mut Engine, now: Instant, idx: ListenerIdx, host: &mut H) {
-    let Some(listener) = engine.listeners.get_mut(idx) else { return };
-    let (local, is_held) = (listener.local, !listener.holders.list.is_empty());
-    let since = listener.orphan_since.unwrap_or(now);
-    let patience_us = if listener.holders.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
-    let (left_at, closes_at) = (since.after_us(UNTAKEN_FOR_US), since.after_us(patience_us));
-    if now < left_at {
-        engine.listeners.set_tell_all(idx, left_at);
-        return;
-    }
-    if listener.process_each.on_nobody_takes() {
-        engine.counters.add(Counter::ListenersLeft);
-        engine.names.note_lapse();
-        engine.leave_listener_to_kernel(local);
-    }
-    if is_held {
-        // Its program may come to it: what waits, waits on.
-    } else if now < closes_at {
-        engine.listeners.set_tell_all(idx, closes_at);
-    } else {
-        engine.close_listener(now, idx, host);
-    }
-}
-
-impl Engine {
+impl<H: HostMemory> Accepting<'_, '_, H> {
     /// Listeners whose time has come.
-    pub(super) fn tell_waiting_when_due<H: HostMemory>(&mut self, now: Instant, host: &mut H) {
-        while let Some(idx) = self.listeners.due(now) {
-            self.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
-            if self.listeners.is_orphaned(now, idx) {
-                look_after_orphan(self, now, idx, host);
-            } else if self.listeners.get(idx).is_some_and(|listener| listener.holders.is_asked()) {
-                self.hostif.tell_waiting(&mut self.listeners, now, idx, true);
+    pub(super) fn tell_waiting_when_due(&mut self) {
+        while let Some(idx) = self.records.listeners.due(self.now) {
+            self.records.listeners.set_tell_all(idx, Instant::FAR_FUTURE);
+            if self.records.listeners.is_orphaned(self.now, idx) {
+                self.look_after_orphan(idx);
+            } else if self.records.listeners.get(idx).is_some_and(|listener| listener.holders.is_asked()) {
+                self.records.hostif.tell_waiting(self.records.listeners, self.now, idx, true);
             } else {
-                self.hand_out(now, idx, host);
+                self.hand_out(idx);
             }
-            self.take_back_late(now, idx, host);
+            self.take_back_late(idx);
         }
     }
 
     /// `Command::TakeConnection`. A host that goes on asking and takes no answer is told so.
-    pub(super) fn take_connection<H: HostMemory>(
+    pub(super) fn take_connection(
         &mut self,
-        now: Instant,
         session: SessionId,
         queue_set: QueueSetId,
         id: ListenerId,
-        host: &mut H,
     ) -> Result<(), FenceReason> {
-        if self.hostif.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
-        let Some(idx) = self.hostif.sessions.get(session).and_then(|s| s.listener(id)) else {
-            self.counters.add(Counter::StaleEntries);
+        self.records.hostif.takes_answers(session, queue_set)?;
+        let Some(idx) = self.records.hostif.sessions.get(session).and_then(|s| s.listener(id)) else {
+            self.records.counters.add(Counter::StaleEntries);
             return Ok(());
         };
-        let Some(listener) = self.listeners.get_mut(idx) else { return Ok(()) };
+        let Some(listener) = self.records.listeners.get_mut(idx) else { return Ok(()) };
         let is_waiting = !listener.queue.waiting.is_empty();
         let Some(holder) = listener.holders.get_mut(session, id) else { return Ok(()) };
         holder.queue_set = queue_set;
         let holder = *holder;
-        if self.hand_first(now, idx, &holder, Handed::AskedFor, host) {
-            self.hand_more(now, idx, (session, id), host);
+        if self.hand_first(idx, &holder, Handed::AskedFor) {
+            self.hand_more(idx, (session, id));
         } else {
-            self.listeners.untell(idx, session, id);
-            self.hostif.answer(session, queue_set, Completion::NothingWaits { listener: id, answer: true });
+            self.records.listeners.untell(idx, session, id);
+            let nothing = Completion::NothingWaits { listener: id, answer: true };
+            self.records.hostif.answer(session, queue_set, nothing);
             if is_waiting {
                 // Its quota is used up: it is for the others, and later for this one.
-                self.listeners.set_tell_all(idx, now.after_us(TELL_ALL_AFTER_US));
+                self.records.listeners.set_tell_all(idx, self.now.after_us(TELL_ALL_AFTER_US));
             }
         }
-        self.hostif.tell_nothing_waits(&mut self.listeners, idx);
+        self.records.hostif.tell_nothing_waits(self.records.listeners, idx);
         Ok(())
+    }
+
+    /// Connections wait at a listener that no session takes from.
+    fn look_after_orphan(&mut self, idx: ListenerIdx) {
+        let Some(listener) = self.records.listeners.get_mut(idx) else { return };
+        let (local, is_held) = (listener.local, !listener.holders.list.is_empty());
+        let since = listener.orphan_since.unwrap_or(self.now);
+        let patience_us = if listener.holders.is_on_its_way() { ON_ITS_WAY_FOR_US } else { ORPHAN_FOR_US };
+        let (left_at, closes_at) = (since.after_us(UNTAKEN_FOR_US), since.after_us(patience_us));
+        if self.now < left_at {
+            self.records.listeners.set_tell_all(idx, left_at);
+            return;
+        }
+        if listener.process_each.on_nobody_takes() {
+            self.records.counters.add(Counter::ListenersLeft);
+            self.records.names.note_lapse();
+            self.records.leave_listener_to_kernel(local);
+        }
+        if is_held {
+            // Its program may come to it: what waits, waits on.
+        } else if self.now < closes_at {
+            self.records.listeners.set_tell_all(idx, closes_at);
+        } else {
+            self.close_listener(idx);
+        }
     }
 }

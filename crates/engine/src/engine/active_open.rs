@@ -53,7 +53,7 @@ impl Engine {
             return Err(Errno::ENOBUFS);
         }
         let iss = initial_sequence_number(&self.config.secret, &key, now);
-        let iss = self.replace(&key).map_or(iss, |beyond| iss.later(beyond));
+        let iss = self.records().replace(&key).map_or(iss, |beyond| iss.later(beyond));
         let params = OpenParams {
             is_local: path == Path::Local,
             is_v4: key.is_v4(),
@@ -65,7 +65,8 @@ impl Engine {
         };
         let (user, flow) =
             (self.hostif.sessions.user_of(owner.session), Flow::new(key, path, open::active(&params)));
-        self.insert_flow(user, flow, |engine, idx| begin_open(engine, now, idx, (owner, args), host))?
+        let idx = self.records().insert_flow(user, flow)?;
+        self.edit(idx, |engine, idx| begin_open(engine, now, idx, (owner, args), host))
     }
 
     /// Where a connection comes from that a program asked to have from there, and whose way has this `source`; port 0: any.
@@ -145,7 +146,7 @@ fn begin_open<H: HostMemory>(
         None => session.flows.insert(*idx),
     });
     let Some(flow_id) = named else {
-        engine.remove_flow(idx);
+        engine.records().remove_flow(idx);
         return Err(Errno::EMFILE);
     };
     owner.flow_id = flow_id;
@@ -155,10 +156,10 @@ fn begin_open<H: HostMemory>(
     engine.flows.get_mut(idx).tcb.receiving.buffer.session = owner.session;
     engine.counters.add(Counter::ActiveOpens);
     if args.flags & CONNECT_FAST_OPEN != 0 {
-        engine.open_fast(now, idx);
+        engine.records().open_fast(now, idx);
     }
     engine.hostif.write_owner_word(&engine.flows, *idx, Owned::Held, host);
-    engine.tell_flow_info(idx, host);
+    engine.records().memory().tell_flow_info(idx, host);
     Ok(flow_id)
 }
 

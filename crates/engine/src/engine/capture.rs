@@ -1,13 +1,13 @@
 //! Copies of packets for whoever watches (`toe capture`): frames of the ports, and what would be a frame where two
 //! programs of the engine talk to each other.
 //!
-//! Without a capture each frame and each local segment pays one look at [`Capture::is_on`]. With one, a packet that its filter wants is
+//! Without a capture each frame and each local segment pays one look at [`crate::hostif::captures::Capture::is_on`]. With one, a packet that its filter wants is
 //! copied and handed out ([`crate::DriverRequest::Show`]).
 
-use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::{FlowKey, KeyHolder};
 use crate::ingress::facts::Known;
+use crate::parts::Records;
 use crate::work::{Sighting, SightingEnd};
 use core::net::IpAddr;
 use toe_abi::capture::{Direction, Facts};
@@ -18,22 +18,11 @@ use toe_wire::ipv4::Protocol;
 use toe_wire::link::{FrameSink, PartialChecksum, RxOffload, TxOffload};
 use toe_wire::tcp;
 
-impl Engine {
+impl Records<'_> {
     /// Why something was dropped since the last call.
     pub(super) fn take_drop(&mut self) -> Option<Counter> {
         let by_tcp = self.tcp.counters.take_drop().map(Counter::of_tcp);
         self.counters.take_drop().or(by_tcp)
-    }
-
-    /// Shows a frame of which it is known now what became of what was in it.
-    #[inline]
-    pub(super) fn show_unsettled(&mut self) {
-        let Some((mut sighting, bytes)) = self.hostif.capture.unsettled.take() else { return };
-        sighting.reason = self.take_drop();
-        sighting.facts.dropped = sighting.reason.is_some();
-        if self.hostif.may_want(&sighting) {
-            self.hostif.capture.show(sighting, bytes);
-        }
     }
 
     /// Whether segments of a local connection are wanted.
@@ -80,6 +69,17 @@ impl Engine {
         };
         let holder = self.listeners.get(listener?)?.holders.list.first()?;
         Some(SightingEnd { session: holder.session, fd: holder.fd, listens: true })
+    }
+
+    /// Shows a frame of which it is known now what became of what was in it.
+    #[inline]
+    pub(super) fn show_unsettled(&mut self) {
+        let Some((mut sighting, bytes)) = self.hostif.capture.unsettled.take() else { return };
+        sighting.reason = self.take_drop();
+        sighting.facts.dropped = sighting.reason.is_some();
+        if self.hostif.may_want(&sighting) {
+            self.hostif.capture.show(sighting, bytes);
+        }
     }
 }
 

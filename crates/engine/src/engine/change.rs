@@ -5,7 +5,6 @@
 use super::Engine;
 use super::carry::{carry, claimed};
 use super::direct::{give_back, given_to_engine};
-use super::prefetch::have_wait_again;
 use crate::control::listener_idx::ListenerIdx;
 use crate::work::{Change, Changed};
 use toe_abi::errno::Errno;
@@ -27,7 +26,7 @@ impl Engine {
             Change::Claim { lifetime, .. } => claimed(self, asker, lifetime).map(|idx| (idx, asker.into())),
             Change::Relinquish { flow, unread } => given_to_engine(self, asker, flow, unread).ok(),
         };
-        found.is_some_and(|(idx, to)| carry(self, asker, (idx, to), host))
+        found.is_some_and(|(idx, to)| carry(&mut self.records().memory(), asker, (idx, to), host))
     }
 
     /// Carries it out. After an error nothing has changed, but that a flow's owner may have lost it ([`Change::Withdraw`]).
@@ -90,7 +89,7 @@ fn take_back_at_once<H: HostMemory>(engine: &mut Engine, now: Instant, idx: Flow
         && !flow.tcb.is_written()
         && engine.hostif.withdraw(&engine.flows, idx, host)
     {
-        have_wait_again(engine, now, idx, host);
+        engine.records().accepting(now, host).have_wait_again(idx);
     }
 }
 
@@ -107,7 +106,7 @@ fn share<H: HostMemory>(
     stop_handing(engine, session, &listeners);
     flows.iter().for_each(|idx| take_back_at_once(engine, now, *idx, host));
     for idx in listeners {
-        engine.hand_out(now, idx, host);
+        engine.records().accepting(now, host).hand_out(idx);
     }
     let untold = |idx: &FlowIdx| engine.flows.is_used(*idx) && engine.flows.get(*idx).report.direct;
     if flows.iter().any(untold) {

@@ -34,10 +34,7 @@ impl Engine {
             return Ok(());
         }
         // Nobody loses it to one who then may not have it.
-        self.may_own(idx, session)?;
-        if !self.hostif.sessions.may_have_flow(session) {
-            return Err(Errno::EDQUOT);
-        }
+        self.records().memory().may_own(idx, session)?;
         if self.hostif.sessions.answers_are_full(owner.session, owner.queue_set)
             || !self.hostif.withdraw(&self.flows, idx, host)
         {
@@ -106,17 +103,16 @@ impl Engine {
         }
         let conn = &self.flows.get(*idx).conn;
         if tenancy.hold().is_some() && conn.carrier.channel().is_some() {
-            self.ask_to_yield(idx);
+            self.records().memory().ask_to_yield(idx);
             return Err(Errno::EAGAIN);
         }
-        self.may_own(*idx, owner.session)?;
-        if !self.hostif.sessions.may_have_flow(owner.session) {
-            return Err(Errno::EDQUOT);
-        }
+        self.records().memory().may_own(*idx, owner.session)?;
         let record = self.hostif.sessions.get_mut(owner.session).ok_or(Errno::EBADF)?;
         owner.flow_id = record.flows.insert(*idx).ok_or(Errno::EMFILE)?;
         let (to, asker) = (owner.session, owner.session);
-        if !self.stage_send_data(idx, asker, host) || !self.move_receive_memory(idx, asker, to, host) {
+        if !self.records().memory().stage_send_data(idx, asker, host)
+            || !self.records().memory().move_receive_memory(idx, asker, to, host)
+        {
             let record = self.hostif.sessions.get_mut(owner.session);
             // Most of its memory is out of reach until pages of it have been given back.
             let is_trimmed =
@@ -144,7 +140,7 @@ impl Engine {
             earning.next_unit();
         }
         flow.report.tell_end_again();
-        self.tell_flow_info(idx, host);
+        self.records().memory().tell_flow_info(idx, host);
         Ok((owner.flow_id, self.flows.get(*idx).counts()))
     }
 }

@@ -1,18 +1,19 @@
 //! A program lets go of a connection.
 
+use super::Edit;
 use super::leftovers::ORPHANS_ONE_IN;
-use super::{Edit, Engine};
 use crate::counter::Counter;
 use crate::flow::record::Abort;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::anchors::AnchorTarget;
+use crate::parts::Records;
 use toe_abi::errno::Errno;
 use toe_base::Instant;
 use toe_tcp::memory::HostMemory;
 use toe_tcp::state::TcpState;
 use toe_tcp::timeout;
 
-impl Engine {
+impl Records<'_> {
     /// The program let go of the flow: FIN behind what is queued, or RST when it left data unread or asks for it
     /// (RFC 9293 section 3.10.4; RFC 2525 section 2.17).
     pub(super) fn app_close<H: HostMemory>(
@@ -28,7 +29,7 @@ impl Engine {
         let flow = self.flows.get_mut(idx);
         flow.tcb.orphaned = true;
         let abort = abort || flow.conn.abort != Abort::No;
-        self.hostif.forget_options(&mut self.flows, idx);
+        self.hostif.forget_options(self.flows, idx);
         // A host may close what it was handed and has not taken.
         self.forget_in_listener(idx);
         let flow = self.flows.get_mut(idx);
@@ -36,7 +37,7 @@ impl Engine {
         if let Some(anchor) = flow.conn.tenancy.lifetime() {
             self.hostif.anchors.release(anchor, AnchorTarget::Flow(*idx));
         }
-        let unread_in_channel = self.hostif.let_go_of_channel(&mut self.flows, idx, host);
+        let unread_in_channel = self.hostif.let_go_of_channel(self.flows, idx, host);
         let flow = self.flows.get(*idx);
         let unread = unread_in_channel || flow.tcb.receiving.buffer.unconsumed(flow.tcb.data_nxt()) > 0;
         let state = flow.tcb.state;
@@ -60,13 +61,13 @@ impl Engine {
         flow.tcb.receiving.buffer.release(arena);
         if untold && !flow.tcb.sending.queue.uses(&self.tcp.extents, flow.conn.tenancy.owner().session) {
             // Its owner never heard of it, and need not hear of its end.
-            self.hostif.disown(&mut self.flows, idx);
+            self.hostif.disown(self.flows, idx);
         }
     }
 
     /// `Command::Disconnect`: as Linux's, it resets the peer, unless both ends have said their last.
     pub(super) fn disconnect<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, host: &mut H) {
-        self.hostif.let_go_of_channel(&mut self.flows, idx, host);
+        self.hostif.let_go_of_channel(self.flows, idx, host);
         let flow = self.flows.get(*idx);
         let is_all_sent = !flow.tcb.queue_end().after(flow.tcb.snd.nxt);
         match flow.tcb.state {
@@ -81,13 +82,13 @@ impl Engine {
     /// Whether another connection may close without its program. When there are too many, one is reset, as Linux does: first one whose
     /// peer has all bytes, so that peers which never acknowledge a FIN do not cut others' last bytes short; else this one.
     fn may_be_orphan(&mut self, now: Instant) -> bool {
-        if self.flows.orphans() < self.config.flows_max / ORPHANS_ONE_IN {
+        if self.flows.orphans() < self.flows.max() / ORPHANS_ONE_IN {
             return true;
         }
         self.counters.add(Counter::OrphansReset);
         let told = self.flows.take_acknowledged_orphan();
         if let Some(told) = told {
-            self.edit(told, |engine, told| engine.abort(now, told, Errno::OK));
+            self.edit(told, |records, told| records.abort(now, told, Errno::OK));
         }
         told.is_some()
     }

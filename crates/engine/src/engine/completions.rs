@@ -6,6 +6,7 @@ use super::{Edit, Engine};
 use crate::flow::carrier::Direct;
 use crate::flow::record::{Flow, OpenNotice};
 use crate::hostif::outbox::Place;
+use crate::parts::{FlowMemory, Records};
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, QueueSetId, SessionId};
@@ -56,7 +57,7 @@ impl Engine {
             }
             fits
         };
-        let (flows, is_all) = self.tell_queue_set(place, &mut post, host);
+        let (flows, is_all) = self.records().tell_queue_set(place, &mut post, host);
         let is_full = !is_all && room == 0;
         if is_full {
             self.hostif.outbox.stall(place);
@@ -69,7 +70,9 @@ impl Engine {
         self.hostif.outbox.batch = batch;
         CompletionBatch { completions: &self.hostif.outbox.batch, flows, is_full }
     }
+}
 
+impl Records<'_> {
     /// Tells a queue set what there is for it, as far as it has room: first what answers its host, then of its flows. How many flows were
     /// told something, and whether that was all.
     fn tell_queue_set<H: HostMemory>(
@@ -91,10 +94,10 @@ impl Engine {
             if !self.flows.is_used(idx) || !has_something(self.flows.get(idx), &self.tcp.extents) {
                 continue;
             }
-            let tell = |engine: &mut Engine, idx: Edit<'_>| engine.tell(idx, post, host);
-            let is_all = Edit::run(self, idx, tell, |engine, idx, is_all| match is_all {
-                true => engine.settle(idx),
-                false => engine.hostif.outbox.put_back(place, *idx),
+            let tell = |records: &mut Self, idx: Edit<'_>| records.memory().tell(idx, post, host);
+            let is_all = Edit::run(self, idx, tell, |records, idx, is_all| match is_all {
+                true => records.settle(idx),
+                false => records.hostif.outbox.put_back(place, *idx),
             });
             if !is_all {
                 return (told, false);
@@ -103,7 +106,9 @@ impl Engine {
         }
         (told, true)
     }
+}
 
+impl FlowMemory<'_> {
     /// Tells a flow's owner everything, in the order that the contract gives. `false`: its ring is full.
     pub(super) fn tell<H: HostMemory>(
         &mut self,

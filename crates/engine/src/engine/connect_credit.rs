@@ -1,6 +1,6 @@
 //! Connections whose program does not wait for the engine. A session is given flow ids in advance; `Connect` may name one, and the
 //! host goes on at once. What it has to know before that, whether somebody listens, it knows from an earlier connection and from
-//! a number that changes when that may be so no longer ([`Engine::lapses`]; host interface, "Connect without waiting").
+//! a number that changes when that may be so no longer ([`crate::EngineView::lapses`]; host interface, "Connect without waiting").
 
 use super::Engine;
 use crate::hostif::anchors::AnchorTarget;
@@ -59,10 +59,7 @@ impl Engine {
             self.hostif.answer(session, queue_set, Completion::Connected { flow, errno });
         }
         self.give_connect_credit(session, queue_set, host);
-        if self.hostif.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
-        Ok(())
+        self.hostif.takes_answers(session, queue_set)
     }
 
     /// A queue set's program connects within this host: it is given ids for the next times.

@@ -1,14 +1,15 @@
 //! A program closes a descriptor: one copy of it, or the last one, with which what it stands for ends.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::flow::carrier::Earning;
 use crate::hostif::anchors::AnchorTarget;
+use crate::parts::{Records, TcpPlanes};
 use toe_abi::attach::FenceReason;
 use toe_abi::entry::{Command, Completion};
 use toe_base::{AnchorHandle, FlowId, Instant, QueueSetId, SessionId};
 use toe_tcp::memory::HostMemory;
 
-impl Engine {
+impl Records<'_> {
     /// `Command::Lend` and `Command::CloseCopy`: the anchor of what the session has, or has had, has a copy more or less. Once the flow is
     /// in one process alone it may have a channel.
     pub(super) fn count_copies(&mut self, session: SessionId, command: Command) -> Result<(), FenceReason> {
@@ -20,33 +21,15 @@ impl Engine {
             let has_it = self.flows.get(idx).conn.tenancy.owner().session == session;
             self.hostif.anchors.lend(session, anchor, has_it);
         } else if self.hostif.anchors.copy_closed(session, anchor) {
-            self.edit(idx, |engine, idx| {
-                let earning = engine.flows.get_mut(idx).conn.carrier.earning();
+            self.edit(idx, |records, idx| {
+                let earning = records.flows.get_mut(idx).conn.carrier.earning();
                 earning.into_iter().for_each(Earning::next_unit);
             });
         }
         Ok(())
     }
 
-    /// `Command::Close`, of what its program has accepted or made and of what it has not, and `Command::Disconnect`.
-    pub(super) fn end_flow<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        (session, flow): (SessionId, FlowId),
-        command: Command,
-        host: &mut H,
-    ) {
-        let Some(idx) = self.hostif.flow_of(&mut self.counters, session, flow) else { return };
-        match command {
-            Command::Close { abort, .. } if self.flows.get(idx).conn.tenancy.is_held() => {
-                self.edit(idx, |engine, idx| engine.close_one_copy(now, idx, abort, host));
-            }
-            Command::Close { abort, .. } => self.close_after_peer(now, idx, abort, host),
-            _ => self.edit(idx, |engine, idx| engine.disconnect(now, idx, host)),
-        }
-    }
-
-    /// A process has closed its descriptor. The last close of any copy ends the flow ([`Engine::anchor_closed`]), in the way that was
+    /// A process has closed its descriptor. The last close of any copy ends the flow ([`TcpPlanes::anchor_closed`]), in the way that was
     /// asked for.
     ///
     /// Its use of a channel ends now: the host has let go of that. What it had received there and not read (it says
@@ -57,62 +40,73 @@ impl Engine {
             flow.set_abort_at_close(true);
         }
         let was_direct = flow.conn.carrier.channel().is_some();
-        if self.hostif.let_go_of_channel(&mut self.flows, idx, host) || was_direct && abort {
+        if self.hostif.let_go_of_channel(self.flows, idx, host) || was_direct && abort {
             self.abort_with_hole(now, idx);
+        }
+    }
+}
+
+impl<H: HostMemory> TcpPlanes<'_, H> {
+    /// `Command::Close`, of what its program has accepted or made and of what it has not, and `Command::Disconnect`.
+    pub(super) fn end_flow(&mut self, (session, flow): (SessionId, FlowId), command: Command) {
+        let Some(idx) = self.records.hostif.flow_of(self.records.counters, session, flow) else { return };
+        match command {
+            Command::Close { abort, .. } if self.records.flows.get(idx).conn.tenancy.is_held() => {
+                self.edit(idx, |planes, idx| {
+                    planes.records.close_one_copy(planes.now, idx, abort, planes.host)
+                });
+            }
+            Command::Close { abort, .. } => self.close_after_peer(idx, abort),
+            _ => self.edit(idx, |planes, idx| planes.records.disconnect(planes.now, idx, planes.host)),
         }
     }
 
     /// `Command::CloseRetained`: as if the anchor had been closed, which only its session has open still.
-    pub(super) fn close_retained<H: HostMemory>(
+    pub(super) fn close_retained(
         &mut self,
-        now: Instant,
         (session, queue_set): (SessionId, QueueSetId),
         (flow, anchor): (FlowId, AnchorHandle),
         abort: bool,
-        host: &mut H,
     ) -> Result<(), FenceReason> {
-        let idx = self.hostif.sessions.get(session).and_then(|s| s.flows.get(flow));
+        let idx = self.records.hostif.sessions.get(session).and_then(|s| s.flows.get(flow));
         let ends = idx.filter(|idx| {
-            self.flows.get(*idx).conn.tenancy.lifetime() == Some(anchor)
-                && self.hostif.anchors.owner(anchor) == Some(session)
+            self.records.flows.get(*idx).conn.tenancy.lifetime() == Some(anchor)
+                && self.records.hostif.anchors.owner(anchor) == Some(session)
         });
         let answer = match ends {
             Some(idx) => {
-                self.close_after_peer(now, idx, abort, host);
-                self.hostif.forget_anchor(anchor);
-                self.hostif.anchors.keep(anchor);
+                self.close_after_peer(idx, abort);
+                self.records.hostif.forget_anchor(anchor);
+                self.records.hostif.anchors.keep(anchor);
                 Completion::AnchorFree { anchor }
             }
             None => Completion::AnchorShared { anchor },
         };
-        self.hostif.answer(session, queue_set, answer);
-        if self.hostif.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
-        Ok(())
+        self.records.hostif.answer(session, queue_set, answer);
+        self.records.hostif.takes_answers(session, queue_set)
     }
 
     /// [`crate::ControlEvent::LastClose`].
-    pub(super) fn anchor_closed<H: HostMemory>(&mut self, now: Instant, anchor: AnchorHandle, host: &mut H) {
-        match self.hostif.anchors.get(anchor) {
+    pub(super) fn anchor_closed(&mut self, anchor: AnchorHandle) {
+        match self.records.hostif.anchors.get(anchor) {
             Some(AnchorTarget::Flow(idx)) => {
-                self.close_after_peer(now, idx, false, host);
+                self.close_after_peer(idx, false);
             }
             Some(AnchorTarget::Listener(idx)) => {
-                if !self.send_listener_on_its_way(now, idx, anchor, host) {
-                    self.close_listener_anchor(now, idx, anchor, host);
+                if !self.records.accepting(self.now, self.host).send_listener_on_its_way(idx, anchor) {
+                    self.records.accepting(self.now, self.host).close_listener_anchor(idx, anchor);
                 }
             }
             Some(AnchorTarget::Nothing) => {}
             // Its session may have a command under way that binds it, unless it never got it.
-            Some(AnchorTarget::Unused(_)) if self.hostif.anchors.owner(anchor).is_some() => {
-                return self.hostif.anchors.note_closed_early(anchor);
+            Some(AnchorTarget::Unused(_)) if self.records.hostif.anchors.owner(anchor).is_some() => {
+                return self.records.hostif.anchors.note_closed_early(anchor);
             }
             Some(AnchorTarget::Unused(_)) => {}
             None => return,
         }
-        if let Some((owner, queue_set)) = self.hostif.forget_anchor(anchor) {
-            self.hostif.answer(owner, queue_set, Completion::AnchorFree { anchor });
+        if let Some((owner, queue_set)) = self.records.hostif.forget_anchor(anchor) {
+            self.records.hostif.answer(owner, queue_set, Completion::AnchorFree { anchor });
         }
     }
 }

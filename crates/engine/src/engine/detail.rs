@@ -1,7 +1,7 @@
 //! How a connection's TCP stands, for TCP_INFO and TCP_CC_INFO: written down when a host asks, so that nobody pays for it who
 //! does not. `toe ss -i` shows the same numbers.
 
-use super::Engine;
+use super::EngineView;
 use crate::egress::builder::ip_header_len;
 use crate::flow::record::Flow;
 use crate::parts::IpLayer;
@@ -29,16 +29,16 @@ const REORDERING: u32 = 3;
 /// Longest delay of an ACK of ours.
 const ATO_US: u32 = 40_000;
 
-impl Engine {
+impl EngineView<'_> {
     /// `Command::Inspect`.
     fn inspect<H: HostMemory>(
-        &self,
+        self,
         now: Instant,
         session: SessionId,
         id: FlowId,
         host: &mut H,
     ) -> Result<u32, Errno> {
-        let record = self.hostif.sessions.get(session).ok_or(Errno::ENOTCONN)?;
+        let record = self.0.hostif.sessions.get(session).ok_or(Errno::ENOTCONN)?;
         let flow = record.flows.get(id).ok_or(Errno::ENOTCONN)?;
         let detail = self.flow_detail(now, flow);
         host.write(session, record.layout.flow_detail(id.slot()), detail.as_bytes());
@@ -47,7 +47,7 @@ impl Engine {
 
     /// `Command::Inspect` and `Command::CountWaiting`.
     pub(super) fn look_at<H: HostMemory>(
-        &self,
+        self,
         now: Instant,
         session: SessionId,
         command: Command,
@@ -61,35 +61,30 @@ impl Engine {
     }
 
     /// Those of a listener that its program has not taken, handed out or not.
-    fn count_waiting(&self, session: SessionId, id: ListenerId) -> Result<u32, Errno> {
-        let idx = self
-            .hostif
-            .sessions
-            .get(session)
-            .and_then(|session| session.listener(id))
-            .ok_or(Errno::EINVAL)?;
-        let listener = self.listeners.get(idx).ok_or(Errno::EINVAL)?;
+    fn count_waiting(self, session: SessionId, id: ListenerId) -> Result<u32, Errno> {
+        let idx = self.0.hostif.sessions.get(session).and_then(|session| session.listener(id));
+        let listener = idx.and_then(|idx| self.0.listeners.get(idx)).ok_or(Errno::EINVAL)?;
         Ok(listener.queue.not_taken())
     }
 
-    pub(super) fn flow_detail(&self, now: Instant, idx: FlowIdx) -> FlowDetail {
-        let (flow, path) = self.flows.with_path(idx);
+    pub(super) fn flow_detail(self, now: Instant, idx: FlowIdx) -> FlowDetail {
+        let (flow, path) = self.0.flows.with_path(idx);
         let mut detail = standing(flow, path, now);
-        detail.pmtu = self.ip.path_mtu_of(flow);
+        detail.pmtu = self.0.ip.path_mtu_of(flow);
         detail.retrans = flow
             .tcb
             .sending
             .board
-            .ranges(&self.tcp.sent)
+            .ranges(&self.0.tcp.sent)
             .filter(|range| range.resent && range.fate == Fate::InFlight)
             .map(|range| range.len().div_ceil(u32::from(flow.tcb.snd.mss).max(1)))
             .sum();
         let limitless = |rate: u64| if rate == 0 { u64::MAX } else { rate };
-        let Particulars { pacing, trouble, .. } = self.tcp.particulars.one(&flow.tcb.setup.particulars);
+        let Particulars { pacing, trouble, .. } = self.0.tcp.particulars.one(&flow.tcb.setup.particulars);
         detail.pacing_rate = limitless(pacing.rate);
         detail.max_pacing_rate = limitless(pacing.rate_max.into());
         counted((flow, path), &trouble, now, &mut detail);
-        if let Some((len, info)) = path.cc.algorithm.info(&self.tcp.models) {
+        if let Some((len, info)) = path.cc.algorithm.info(&self.0.tcp.models) {
             (detail.cc_len, detail.cc) = (len, info);
         }
         detail

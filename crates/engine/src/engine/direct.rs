@@ -12,7 +12,7 @@ use crate::hostif::channels::{Channels, End, SESSION_CHANNELS_MAX, SHARED_WITH_A
 use crate::hostif::sessions::Sessions;
 use crate::hostif::slots;
 use crate::hostif::users::{Resource, UserIdx};
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface, Records, TcpPlanes};
 use crate::store::FlowStore;
 use crate::work::{CaptureRule, Owner, Path};
 use toe_abi::attach::Unread;
@@ -44,21 +44,21 @@ enum Attempt {
     Refused,
 }
 
-impl Engine {
+impl<H: HostMemory> TcpPlanes<'_, H> {
     /// A segment with payload went from one local flow to another. A connection that lasts is worth a channel.
-    pub(super) fn local_unit_arrived<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) {
-        if !self.config.direct {
+    pub(super) fn local_unit_arrived(&mut self, idx: Edit<'_>) {
+        if !self.direct {
             return;
         }
-        let conn = &mut self.flows.get_mut(idx).conn;
+        let conn = &mut self.records.flows.get_mut(idx).conn;
         if conn.path != Path::Local || !conn.carrier.earning().is_some_and(Earning::unit) {
             return;
         }
         let key = conn.key;
         // What somebody watches stays where it can be seen.
-        let watched = self.hostif.capture.is_on() && self.is_watched(&key);
-        let attempt = if watched { Attempt::NotReady } else { self.go_direct(*idx, host) };
-        let Some(earning) = self.flows.get_mut(idx).conn.carrier.earning() else { return };
+        let watched = self.records.hostif.capture.is_on() && self.records.is_watched(&key);
+        let attempt = if watched { Attempt::NotReady } else { self.go_direct(*idx) };
+        let Some(earning) = self.records.flows.get_mut(idx).conn.carrier.earning() else { return };
         match attempt {
             Attempt::Direct => {}
             Attempt::NotReady => earning.not_ready(),
@@ -67,61 +67,56 @@ impl Engine {
         }
     }
 
-    fn go_direct<H: HostMemory>(&mut self, idx: FlowIdx, host: &mut H) -> Attempt {
-        let key = self.flows.get(idx).conn.key;
-        let Some(peer) = self.flows.find(&key.reversed()).filter(|peer| *peer != idx) else {
+    fn go_direct(&mut self, idx: FlowIdx) -> Attempt {
+        let key = self.records.flows.get(idx).conn.key;
+        let Some(peer) = self.records.flows.find(&key.reversed()).filter(|peer| *peer != idx) else {
             return Attempt::Refused;
         };
-        let (Some(own), Some(other)) =
-            (self.hostif.direct_end(&self.flows, idx), self.hostif.direct_end(&self.flows, peer))
-        else {
+        let (Some(own), Some(other)) = (
+            self.records.hostif.direct_end(self.records.flows, idx),
+            self.records.hostif.direct_end(self.records.flows, peer),
+        ) else {
             return Attempt::Refused;
         };
-        if !self.hostif.trust_each_other(own.0, other.0) {
+        if !self.records.hostif.trust_each_other(own.0, other.0) {
             return Attempt::Refused;
         }
         let ends = Channels::in_order(own, other);
-        let Some(channel) = self.hostif.channels.between(ends) else { return self.hostif.want_channel(ends) };
-        if !self.hostif.channels.is_ready(channel) {
+        let Some(channel) = self.records.hostif.channels.between(ends) else {
+            return self.records.hostif.want_channel(ends);
+        };
+        if !self.records.hostif.channels.is_ready(channel) {
             return Attempt::NotReady;
         }
-        if !self.hostif.channels.is_settled(channel) {
+        if !self.records.hostif.channels.is_settled(channel) {
             return Attempt::Settling;
         }
-        if under_way(self, idx, peer).max(under_way(self, peer, idx)) > UNDER_WAY_MAX {
+        if under_way(self.records.flows, idx, peer).max(under_way(self.records.flows, peer, idx))
+            > UNDER_WAY_MAX
+        {
             // With the next unit there may be less.
             return Attempt::Settling;
         }
-        let is_done = |slot, side| slots::is_done(host, (channel, slot), side);
-        let taken = self.hostif.channels.take_slot(channel, is_done);
+        let is_done = |slot, side| slots::is_done(self.host, (channel, slot), side);
+        let taken = self.records.hostif.channels.take_slot(channel, is_done);
         let Some((slot, generation)) = taken else { return Attempt::Refused };
-        slots::reset(host, (channel, slot));
+        slots::reset(self.host, (channel, slot));
         for (flow, end) in [(idx, own), (peer, other)] {
             let side = if end == ends[0] { Side::Zero } else { Side::One };
-            self.edit(flow, |engine, idx| {
-                let flow = engine.flows.get_mut(idx);
+            self.edit(flow, |planes, idx| {
+                let flow = planes.records.flows.get_mut(idx);
                 flow.conn.carrier = Carrier::Channel(Direct { channel, slot, side, generation });
                 flow.report.direct = true;
                 // What follows by the channel never joins what is kept for it, and is not read before it.
                 flow.tcb.release_corked();
             });
         }
-        self.counters.add(Counter::DirectConnections);
+        self.records.counters.add(Counter::DirectConnections);
         Attempt::Direct
     }
+}
 
-    /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
-    /// knows, so the owner is asked to give the flow up.
-    pub(super) fn ask_to_yield(&mut self, idx: Edit<'_>) {
-        let flow = self.flows.get_mut(idx);
-        let owner = flow.conn.tenancy.owner();
-        if flow.conn.tenancy.notice() != Notice::Yield {
-            flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::Yield));
-            self.counters.add(Counter::Yields);
-            self.hostif.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
-        }
-    }
-
+impl Records<'_> {
     /// [`crate::ControlEvent::Captures`].
     pub(super) fn set_captures(&mut self, rules: Box<[CaptureRule]>) {
         let before = core::mem::replace(&mut self.hostif.capture.rules, rules);
@@ -140,15 +135,29 @@ impl Engine {
             // One end that gives it up is enough.
             let asked = peer.is_some_and(|peer| self.flows.get(peer).conn.tenancy.notice() == Notice::Yield);
             if !asked && self.is_watched(&key) {
-                self.edit(idx, |engine, idx| engine.ask_to_yield(idx));
+                self.edit(idx, |records, idx| records.memory().ask_to_yield(idx));
             }
         }
     }
 }
 
+impl FlowMemory<'_> {
+    /// Another session shows the descriptor of a flow that uses a channel. What has come through that only its owner
+    /// knows, so the owner is asked to give the flow up.
+    pub(super) fn ask_to_yield(&mut self, idx: Edit<'_>) {
+        let flow = self.flows.get_mut(idx);
+        let owner = flow.conn.tenancy.owner();
+        if flow.conn.tenancy.notice() != Notice::Yield {
+            flow.conn.tenancy.apply(TenancyEvent::Notified(Notice::Yield));
+            self.counters.add(Counter::Yields);
+            self.hostif.answer(owner.session, owner.queue_set, Completion::Yield { flow: owner.flow_id });
+        }
+    }
+}
+
 /// Bytes from one end to the other that the receiving program has not read yet.
-fn under_way(engine: &Engine, from: FlowIdx, to: FlowIdx) -> u32 {
-    let (from, to) = (&engine.flows.get(from).tcb, &engine.flows.get(to).tcb);
+fn under_way(flows: &FlowStore, from: FlowIdx, to: FlowIdx) -> u32 {
+    let (from, to) = (&flows.get(from).tcb, &flows.get(to).tcb);
     from.data_una().plus(from.sending.queue.len()).distance_from(to.receiving.buffer.consumed)
 }
 
@@ -193,9 +202,9 @@ pub(super) fn give_back<H: HostMemory>(
         return Err(Errno::EAGAIN);
     }
     engine.edit(idx, |engine, idx| {
-        let has_room = engine.stage_send_data(idx, session, host)
+        let has_room = engine.records().memory().stage_send_data(idx, session, host)
             && engine.hostif.move_options(&mut engine.flows, idx, Owner::default(), host);
-        if !has_room || !engine.move_receive_memory(idx, session, staging, host) {
+        if !has_room || !engine.records().memory().move_receive_memory(idx, session, staging, host) {
             engine.hostif.move_options(&mut engine.flows, idx, owner, host);
             return Err(Errno::ENOMEM);
         }
@@ -273,16 +282,14 @@ impl HostInterface {
         // A host that lives and knows of the slot says itself when it looks at it no more.
         let gone = untold || !self.sessions.get(owner).is_some_and(|session| session.is_open());
         let unread = slots::end(host, (channel, slot), side, gone);
-        if let Some(payer) = self.channels.let_go(channel, slot, side) {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
-        }
+        let payer = self.channels.let_go(channel, slot, side);
+        self.give(payer, Resource::Channels);
         unread
     }
 
     /// Two ends of a channel write into one memory, so they must be of one user, or one of root's.
     fn trust_each_other(&self, a: SessionId, b: SessionId) -> bool {
-        let uid = |id| self.sessions.get(id).map(|session| session.cred.uid);
-        match (uid(a), uid(b)) {
+        match (self.uid_of(a), self.uid_of(b)) {
             (Some(a_uid), Some(b_uid)) => a != b && (a_uid == b_uid || a_uid == 0 || b_uid == 0),
             _ => false,
         }
@@ -326,9 +333,7 @@ impl HostInterface {
             if let Some((other, queue_set)) = left.other {
                 self.answer(other, queue_set, Completion::ChannelClosed { channel: left.channel });
             }
-            if let Some(payer) = left.gone {
-                self.sessions.users_mut().give(payer, Resource::Channels, 1);
-            }
+            self.give(left.gone, Resource::Channels);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What routers and hosts say of segments that did not arrive: ICMP errors, for the connection that they quote.
 
-use super::Engine;
 use crate::counter::Counter;
 use crate::egress::builder::ip_header_len;
 use crate::flow::record::Flow;
+use crate::parts::Records;
 use crate::work::{IcmpError, Trouble};
 use toe_base::Instant;
 use toe_tcp::outgoing::options_len;
@@ -16,7 +16,7 @@ const MTU_MIN_V6: u32 = 1280;
 /// What links carry, for routers that do not say it (RFC 1191 section 7.1).
 const PLATEAUS: [u32; 7] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006];
 
-impl Engine {
+impl Records<'_> {
     /// Anybody can send such a message, so only one about something that is on its way counts (RFC 5927 section 4.1), and
     /// none ends an established connection: what RFC 1122 section 4.2.3.9 calls a hard error is taken for a soft one
     /// (RFC 5927 section 5.2, as Linux does), of which the program hears ([`soft_error`]).
@@ -31,17 +31,17 @@ impl Engine {
             self.counters.add(Counter::IcmpErrorsStray);
             return;
         }
-        let counter = self.edit(idx, |engine, idx| {
-            let flow = engine.flows.get_mut(idx);
+        let counter = self.edit(idx, |records, idx| {
+            let flow = records.flows.get_mut(idx);
             match error.trouble {
                 Trouble::Unreachable(errno) if flow.tcb.state == TcpState::SynSent => {
-                    engine.closed(idx, errno)
+                    records.closed(idx, errno)
                 }
                 Trouble::Unreachable(errno) => soft_error::arrived(&mut flow.tcb, errno),
                 Trouble::TooBig { mtu } => {
                     let before = flow.tcb.snd.mss;
                     let mss = payload_within(flow, mtu, error.datagram_len);
-                    path_mtu::lowered(&mut flow.tcb, &mut engine.tcp, mss, now);
+                    path_mtu::lowered(&mut flow.tcb, records.tcp, mss, now);
                     if flow.tcb.snd.mss < before {
                         return Counter::PathMtuLowered;
                     }

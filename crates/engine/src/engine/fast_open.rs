@@ -1,17 +1,19 @@
 //! Fast Open (RFC 7413): bytes of the program in a SYN that goes out, and bytes for the program in one that comes in.
 //! Called by whoever opens a connection ([`super::host`], [`super::syn`]), and with what the peer answers.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::control::fast_open as cookies;
 use crate::control::fast_open::{Check, Heard, Known};
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::counter::Counter;
+use crate::parts::{Records, TcpPlanes};
 use crate::store::FlowStore;
 use crate::work::{Path, RxWork};
 use toe_abi::errno::Errno;
 use toe_base::{FlowIdx, Instant};
 use toe_tcp::fast_open;
+use toe_tcp::memory::HostMemory;
 use toe_tcp::record::SynText;
 use toe_tcp::segment::Segment;
 use toe_tcp::state::TcpState;
@@ -26,7 +28,7 @@ pub(super) struct Taken {
     pub gives: Option<FastOpenCookie>,
 }
 
-impl Engine {
+impl Records<'_> {
     // ---- connecting ----
 
     /// A connection is about to be made, whose program has bytes for its SYN or will soon. Between two local ends a SYN
@@ -86,39 +88,6 @@ impl Engine {
         }
     }
 
-    // ---- listening ----
-
-    /// What a SYN for a listener gets (sections 4.2.1 and 4.2.2).
-    pub(super) fn take_fast_open(&mut self, now: Instant, idx: ListenerIdx, work: &RxWork<'_>) -> Taken {
-        let Some(offered) = work.rx.segment.fast_open else { return Taken::default() };
-        if !self.tcp.config.fast_open.server() {
-            return Taken::default();
-        }
-        let Some(listener) = self.listeners.get_mut(idx) else { return Taken::default() };
-        if !listener.fast_open.has_room(now) {
-            if listener.fast_open.limit > 0 {
-                self.counters.add(Counter::FastOpenQueueFull);
-            }
-            return Taken::default();
-        }
-        // It may be the copy of one that was answered with a SYN cookie, and then the ACK of that is on its way, perhaps with the same
-        // bytes: the handshake tells.
-        let is_copy_perhaps = now < listener.queue.cookies_until;
-        let secret = &self.config.secret;
-        let gives = Some(cookies::make(secret, &work.key, now));
-        match cookies::check(secret, &work.key, &offered, now) {
-            Check::Good | Check::Old if is_copy_perhaps => Taken { early: false, gives },
-            Check::Good => Taken { early: true, gives: None },
-            Check::Old => Taken { early: true, gives },
-            Check::Bad => {
-                let counter =
-                    if offered.is_request() { Counter::FastOpenAsked } else { Counter::FastOpenBadCookie };
-                self.counters.add(counter);
-                Taken { early: false, gives }
-            }
-        }
-    }
-
     /// A connection has ended.
     pub(super) fn fast_open_ended(&mut self, idx: Edit<'_>, errno: Errno) {
         let flow = self.flows.get(*idx);
@@ -129,7 +98,42 @@ impl Engine {
             self.peers.servers.lost(&key, heard);
         }
         let was_reset = matches!(errno, Errno::ECONNRESET | Errno::ECONNREFUSED);
-        self.listeners.leave_fast_open_queue(&mut self.flows, idx, was_reset.then_some(heard));
+        self.listeners.leave_fast_open_queue(self.flows, idx, was_reset.then_some(heard));
+    }
+}
+
+impl<H: HostMemory> TcpPlanes<'_, H> {
+    // ---- listening ----
+
+    /// What a SYN for a listener gets (sections 4.2.1 and 4.2.2).
+    pub(super) fn take_fast_open(&mut self, idx: ListenerIdx, work: &RxWork<'_>) -> Taken {
+        let Some(offered) = work.rx.segment.fast_open else { return Taken::default() };
+        if !self.records.tcp.config.fast_open.server() {
+            return Taken::default();
+        }
+        let Some(listener) = self.records.listeners.get_mut(idx) else { return Taken::default() };
+        if !listener.fast_open.has_room(self.now) {
+            if listener.fast_open.limit > 0 {
+                self.records.counters.add(Counter::FastOpenQueueFull);
+            }
+            return Taken::default();
+        }
+        // It may be the copy of one that was answered with a SYN cookie, and then the ACK of that is on its way, perhaps with the same
+        // bytes: the handshake tells.
+        let is_copy_perhaps = self.now < listener.queue.cookies_until;
+        let secret = &self.secret;
+        let gives = Some(cookies::make(secret, &work.key, self.now));
+        match cookies::check(secret, &work.key, &offered, self.now) {
+            Check::Good | Check::Old if is_copy_perhaps => Taken { early: false, gives },
+            Check::Good => Taken { early: true, gives: None },
+            Check::Old => Taken { early: true, gives },
+            Check::Bad => {
+                let counter =
+                    if offered.is_request() { Counter::FastOpenAsked } else { Counter::FastOpenBadCookie };
+                self.records.counters.add(counter);
+                Taken { early: false, gives }
+            }
+        }
     }
 }
 

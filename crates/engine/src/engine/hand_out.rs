@@ -1,13 +1,13 @@
 //! A connection that waits at a listener is handed to a session: to one that has asked, or ahead, to one that takes often. Who sleeps
 //! is told first.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::control::holders::Holder;
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::flow::record::OpenNotice;
 use crate::flow::tenancy::{AcceptOffer, TenancyEvent};
-use crate::parts::HostInterface;
+use crate::parts::{Accepting, HostInterface, Records};
 use crate::work::Owner;
 use toe_abi::entry::Completion;
 use toe_abi::errno::Errno;
@@ -41,47 +41,45 @@ impl Handed {
     }
 }
 
-impl Engine {
+impl<H: HostMemory> Accepting<'_, '_, H> {
     /// Gives waiting connections to holders with credit, or says that they wait.
-    pub(super) fn hand_out<H: HostMemory>(&mut self, now: Instant, listener_idx: ListenerIdx, host: &mut H) {
-        let Some(listener) = self.listeners.get(listener_idx) else { return };
+    pub(super) fn hand_out(&mut self, listener_idx: ListenerIdx) {
+        let Some(listener) = self.records.listeners.get(listener_idx) else { return };
         if listener.holders.takers() == 0 && !listener.queue.waiting.is_empty() {
-            let look_at = listener.tell_all_at.min(now.after_us(TELL_ALL_AFTER_US));
-            self.listeners.set_tell_all(listener_idx, look_at);
+            let look_at = listener.tell_all_at.min(self.now.after_us(TELL_ALL_AFTER_US));
+            self.records.listeners.set_tell_all(listener_idx, look_at);
             return;
         }
         if listener.holders.is_asked() {
-            self.hostif.tell_waiting(&mut self.listeners, now, listener_idx, false);
-            self.listeners.watch_untaken(now, listener_idx);
+            self.records.hostif.tell_waiting(self.records.listeners, self.now, listener_idx, false);
+            self.records.listeners.watch_untaken(self.now, listener_idx);
             return;
         }
         let mut without_room = Vec::new();
-        let mut again_at = now.after_us(TELL_DEAF_AFTER_US);
+        let mut again_at = self.now.after_us(TELL_DEAF_AFTER_US);
         while let Some(listener) =
-            self.listeners.get_mut(listener_idx).filter(|l| !l.queue.waiting.is_empty())
+            self.records.listeners.get_mut(listener_idx).filter(|l| !l.queue.waiting.is_empty())
         {
             let Some(holder) = listener.holders.next_taker() else { break };
-            if !self.listeners.may_copy_more(now) {
-                again_at = now.after_us(1);
-                self.listeners.set_tell_all(listener_idx, again_at);
+            if !self.records.listeners.may_copy_more(self.now) {
+                again_at = self.now.after_us(1);
+                self.records.listeners.set_tell_all(listener_idx, again_at);
                 break;
             }
-            if self.hand_first(now, listener_idx, &holder, Handed::Prefetched, host) {
+            if self.hand_first(listener_idx, &holder, Handed::Prefetched) {
                 continue;
             }
-            if let Some(known) = self
-                .listeners
-                .get_mut(listener_idx)
-                .and_then(|l| l.holders.get_mut(holder.session, holder.id))
-            {
+            if let Some(known) = self.records.listeners.holder_mut(listener_idx, holder.session, holder.id) {
                 // Its quota is used up: what waits goes to others, or to this one a little later.
                 without_room.push((holder.session, holder.id, holder.credit));
                 known.credit = 0;
             }
         }
         // In vain now: who was told that connections wait while each was asked for.
-        self.hostif.tell_nothing_waits(&mut self.listeners, listener_idx);
-        let Some(listener) = self.listeners.get_mut(listener_idx).filter(|_| !without_room.is_empty()) else {
+        self.records.hostif.tell_nothing_waits(self.records.listeners, listener_idx);
+        let Some(listener) =
+            self.records.listeners.get_mut(listener_idx).filter(|_| !without_room.is_empty())
+        else {
             return;
         };
         for (session, id, credit) in without_room {
@@ -90,24 +88,17 @@ impl Engine {
             }
         }
         if !listener.queue.waiting.is_empty() {
-            self.listeners.set_tell_all(listener_idx, again_at);
+            self.records.listeners.set_tell_all(listener_idx, again_at);
         }
     }
 
     /// Hands a holder the connection that has waited longest. `false`: none waits, or there is no room for it.
-    pub(super) fn hand_first<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        listener_idx: ListenerIdx,
-        holder: &Holder,
-        handed: Handed,
-        host: &mut H,
-    ) -> bool {
-        let first =
-            self.listeners.get(listener_idx).and_then(|listener| listener.queue.waiting.front().copied());
-        let hand = |engine: &mut Engine, idx: Edit<'_>| engine.hand_to(now, idx, (holder, handed), host);
+    pub(super) fn hand_first(&mut self, listener_idx: ListenerIdx, holder: &Holder, handed: Handed) -> bool {
+        let listener = self.records.listeners.get(listener_idx);
+        let first = listener.and_then(|listener| listener.queue.waiting.front().copied());
+        let hand = |room: &mut Self, idx: Edit<'_>| room.hand_to(idx, (holder, handed));
         let is_handed = first.is_some_and(|idx| self.edit(idx, hand));
-        if is_handed && let Some(listener) = self.listeners.get_mut(listener_idx) {
+        if is_handed && let Some(listener) = self.records.listeners.get_mut(listener_idx) {
             listener.queue.waiting.pop_front();
             listener.queue.handed += 1;
             if let Some(known) = listener.holders.get_mut(holder.session, holder.id) {
@@ -117,51 +108,96 @@ impl Engine {
         is_handed
     }
 
-    fn hand_to<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        idx: Edit<'_>,
-        (holder, handed): (&Holder, Handed),
-        host: &mut H,
-    ) -> bool {
-        if self.may_own(*idx, holder.session).is_err() || !self.hostif.sessions.may_have_flow(holder.session)
-        {
+    fn hand_to(&mut self, idx: Edit<'_>, (holder, handed): (&Holder, Handed)) -> bool {
+        if self.records.memory().may_own(*idx, holder.session).is_err() {
             return false;
         }
-        let Some(flow_id) = self.hostif.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(*idx))
+        let Some(flow_id) =
+            self.records.hostif.sessions.get_mut(holder.session).and_then(|s| s.flows.insert(*idx))
         else {
             return false;
         };
-        if !move_unaccepted(self, now, idx, holder.session, host) {
-            if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
+        if !self.move_unaccepted(idx, holder.session) {
+            if let Some(session) = self.records.hostif.sessions.get_mut(holder.session) {
                 session.flows.remove(flow_id);
             }
             return false;
         }
         let owner = Owner { session: holder.session, queue_set: holder.queue_set, flow_id, fd: u32::MAX };
-        let goes_back_at = handed.goes_back_at(now);
+        let goes_back_at = handed.goes_back_at(self.now);
         let asked_for = handed == Handed::AskedFor;
-        self.hostif.own(
-            &mut self.flows,
+        self.records.hostif.own(
+            self.records.flows,
             idx,
             TenancyEvent::Handed { owner, handed_to: holder.id, goes_back_at, asked_for },
         );
-        let flow = self.flows.get_mut(idx);
+        let flow = self.records.flows.get_mut(idx);
         flow.report.opened = OpenNotice::Accepted(holder.id);
         flow.report.tell_end_again();
-        self.hostif.write_owner_word(&self.flows, *idx, Owned::Offered, host);
-        self.tell_flow_info(idx, host);
+        self.records.hostif.write_owner_word(self.records.flows, *idx, Owned::Offered, self.host);
+        self.records.memory().tell_flow_info(idx, self.host);
         true
     }
 
     /// Takes a flow from a session that was handed it and whose program has not taken it. `false`: there is no memory
     /// for what it holds. Nothing was sent by it.
-    pub(super) fn take_untaken<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, host: &mut H) -> bool {
-        self.answer_otherwise(*idx);
-        self.hostif.disown(&mut self.flows, idx);
-        move_unaccepted(self, now, idx, SessionId(0), host)
+    pub(super) fn take_untaken(&mut self, idx: Edit<'_>) -> bool {
+        self.records.answer_otherwise(*idx);
+        self.records.hostif.disown(self.records.flows, idx);
+        self.move_unaccepted(idx, SessionId(0))
     }
 
+    /// Whether the program of a connection's session has accepted it, which the engine is about to hear. If not it cannot any more. What has been
+    /// accepted lives on without its listener.
+    pub(super) fn was_accepted(&mut self, idx: Edit<'_>) -> bool {
+        let was_accepted = self.records.flows.get(*idx).conn.tenancy.offer().is_some()
+            && !self.records.hostif.withdraw(self.records.flows, *idx, self.host);
+        if was_accepted {
+            self.records.forget_in_listener(idx);
+        }
+        was_accepted
+    }
+
+    /// The handshake of a flow is complete.
+    pub(super) fn established(&mut self, idx: Edit<'_>) {
+        if self.completed_early(idx) {
+            return;
+        }
+        let Some(listener_idx) = self.records.flows.get(*idx).conn.tenancy.listener() else {
+            self.records.flows.get_mut(idx).report.opened = OpenNotice::Connected(Errno::OK);
+            self.records.memory().tell_flow_info(idx, self.host);
+            return;
+        };
+        let Some(listener) = self.records.listeners.get_mut(listener_idx) else { return };
+        listener.queue.waiting.push_back(*idx);
+        self.records.listeners.uncount_half_open(self.records.flows, listener_idx, idx);
+        self.records.listeners.arrivals += 1;
+        let number = self.records.listeners.arrivals;
+        self.records.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number });
+        self.hand_out(listener_idx);
+    }
+
+    /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
+    fn completed_early(&mut self, idx: Edit<'_>) -> bool {
+        if !core::mem::take(&mut self.records.flows.get_mut(idx).tcb.handshake.fast_open.early) {
+            return false;
+        }
+        self.records.listeners.leave_fast_open_queue(self.records.flows, idx, None);
+        self.records.memory().tell_flow_info(idx, self.host);
+        true
+    }
+
+    /// Moves the unread data of a connection that nobody has accepted.
+    fn move_unaccepted(&mut self, idx: Edit<'_>, to: SessionId) -> bool {
+        let tcb = &self.records.flows.get(*idx).tcb;
+        if tcb.receiving.buffer.session != to {
+            self.records.listeners.note_copied(self.now, tcb.receiving.buffer.unconsumed(tcb.data_nxt()));
+        }
+        self.records.memory().move_receive_memory(idx, to, to, self.host)
+    }
+}
+
+impl Records<'_> {
     /// A session whose question the flow was to answer has not heard of it, and will not: it has that answer to wait for no longer, and asks
     /// again once it is told that connections wait.
     fn answer_otherwise(&mut self, idx: FlowIdx) {
@@ -178,45 +214,6 @@ impl Engine {
         let nothing = Completion::NothingWaits { listener: id, answer: true };
         self.hostif.answer(owner.session, owner.queue_set, nothing);
     }
-
-    /// Whether the program of a connection's session has accepted it, which the engine is about to hear. If not it cannot any more. What has been
-    /// accepted lives on without its listener.
-    pub(super) fn was_accepted<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
-        let was_accepted = self.flows.get(*idx).conn.tenancy.offer().is_some()
-            && !self.hostif.withdraw(&self.flows, *idx, host);
-        if was_accepted {
-            self.forget_in_listener(idx);
-        }
-        was_accepted
-    }
-
-    /// The handshake of a flow is complete.
-    pub(super) fn established<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, host: &mut H) {
-        if self.completed_early(idx, host) {
-            return;
-        }
-        let Some(listener_idx) = self.flows.get(*idx).conn.tenancy.listener() else {
-            self.flows.get_mut(idx).report.opened = OpenNotice::Connected(Errno::OK);
-            self.tell_flow_info(idx, host);
-            return;
-        };
-        let Some(listener) = self.listeners.get_mut(listener_idx) else { return };
-        listener.queue.waiting.push_back(*idx);
-        self.listeners.uncount_half_open(&mut self.flows, listener_idx, idx);
-        self.listeners.arrivals += 1;
-        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Opened { number: self.listeners.arrivals });
-        self.hand_out(now, listener_idx, host);
-    }
-
-    /// The handshake of a connection that its program may have had before is complete. `false`: it is no such one.
-    fn completed_early<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) -> bool {
-        if !core::mem::take(&mut self.flows.get_mut(idx).tcb.handshake.fast_open.early) {
-            return false;
-        }
-        self.listeners.leave_fast_open_queue(&mut self.flows, idx, None);
-        self.tell_flow_info(idx, host);
-        true
-    }
 }
 
 impl Listeners {
@@ -231,9 +228,18 @@ impl Listeners {
     }
 
     pub(super) fn untell(&mut self, idx: ListenerIdx, session: SessionId, id: ListenerId) {
-        if let Some(holder) = self.get_mut(idx).and_then(|l| l.holders.get_mut(session, id)) {
+        if let Some(holder) = self.holder_mut(idx, session, id) {
             holder.notified = false;
         }
+    }
+
+    pub(super) fn holder_mut(
+        &mut self,
+        idx: ListenerIdx,
+        session: SessionId,
+        id: ListenerId,
+    ) -> Option<&mut Holder> {
+        self.get_mut(idx)?.holders.get_mut(session, id)
     }
 
     /// What is handed out and not taken is looked at in a while, if there is somebody else to take it.
@@ -244,21 +250,6 @@ impl Listeners {
             self.set_tell_all(idx, at);
         }
     }
-}
-
-/// Moves the unread data of a connection that nobody has accepted.
-fn move_unaccepted<H: HostMemory>(
-    engine: &mut Engine,
-    now: Instant,
-    idx: Edit<'_>,
-    to: SessionId,
-    host: &mut H,
-) -> bool {
-    let tcb = &engine.flows.get(*idx).tcb;
-    if tcb.receiving.buffer.session != to {
-        engine.listeners.note_copied(now, tcb.receiving.buffer.unconsumed(tcb.data_nxt()));
-    }
-    engine.move_receive_memory(idx, to, to, host)
 }
 
 impl HostInterface {

@@ -16,7 +16,7 @@ use crate::flow::record::Flow;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::users::Resource;
-use crate::parts::HostInterface;
+use crate::parts::{Accepting, HostInterface, Records};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{LISTEN_ASKS, LISTEN_FLAGS, LISTEN_KERNEL_TOO, LISTEN_V6_ONLY, ListenArgs};
 use toe_abi::entry::{Command, Completion, FlowOption, ReceiveCredit, Send};
@@ -43,47 +43,47 @@ impl Engine {
         args: &[u8; 64],
         host: &mut H,
     ) -> Result<(), FenceReason> {
-        self.deliver_earlier(now, session, command, host);
+        self.planes(now, host).deliver_earlier(session, command);
         match command {
             Command::Listen { token } => {
-                let result = self.listen(now, session, queue_set, args, host)?;
+                let result = self.records().accepting(now, host).listen(session, queue_set, args)?;
                 self.hostif.answer_command(session, queue_set, token, command, result.map(|id| id.0.raw()))
             }
             Command::Connect { token } => self.connect(now, (session, queue_set), token, args, host),
             Command::AcceptCredit { listener, count } => {
-                self.accept_credit(now, session, queue_set, listener, count, host);
+                self.records().accepting(now, host).accept_credit(session, queue_set, listener, count);
                 Ok(())
             }
             Command::Accept { flow, anchor, fd } => {
-                self.accept(session, queue_set, flow, anchor, fd)?;
+                self.records().accept(session, queue_set, flow, anchor, fd)?;
                 if self.hostif.anchors.take_closed_early(anchor) {
                     // The entry waited for room in the host while its program closed the descriptor.
-                    self.anchor_closed(now, anchor, host);
+                    self.planes(now, host).anchor_closed(anchor);
                 }
                 Ok(())
             }
             Command::CloseListener { listener, last } => {
                 self.hostif.note_passed_on(&mut self.listeners, session, listener, last);
-                self.drop_listener_holder(now, session, listener, last, host);
+                self.records().accepting(now, host).drop_listener_holder(session, listener, last);
                 Ok(())
             }
             Command::ShutdownSend { flow } => {
-                self.with_flow(session, flow, |_, (flow, _)| toe_tcp::shutdown_send(&mut flow.tcb))
+                self.records().with_flow(session, flow, |_, (flow, _)| toe_tcp::shutdown_send(&mut flow.tcb))
             }
             Command::Close { flow, .. } | Command::Disconnect { flow } => {
-                self.end_flow(now, (session, flow), command, host);
+                self.planes(now, host).end_flow((session, flow), command);
                 Ok(())
             }
             Command::CloseRetained { flow, anchor, abort } => {
-                self.close_retained(now, (session, queue_set), (flow, anchor), abort, host)
+                self.planes(now, host).close_retained((session, queue_set), (flow, anchor), abort)
             }
-            Command::Lend { .. } | Command::CloseCopy { .. } => self.count_copies(session, command),
+            Command::Lend { .. } | Command::CloseCopy { .. } => self.records().count_copies(session, command),
             Command::SetOption { flow, option: FlowOption::SharesName, value } => {
-                self.set_sharing(session, flow, value);
+                self.records().set_sharing(session, flow, value);
                 Ok(())
             }
             Command::SetOption { flow, option, value } => {
-                self.with_flow(session, flow, |tcp, flow| set_option(flow, tcp, now, option, value))
+                self.records().with_flow(session, flow, |tcp, flow| set_option(flow, tcp, now, option, value))
             }
             Command::ChannelReady { channel } => {
                 if !self.hostif.channels.mark_ready(channel, session) {
@@ -92,15 +92,15 @@ impl Engine {
                 Ok(())
             }
             Command::FastOpen { listener, .. } | Command::DeferAccept { listener, .. } => {
-                self.set_listener(session, listener, command);
+                self.records().set_listener(session, listener, command);
                 Ok(())
             }
             Command::Inspect { token, .. } | Command::CountWaiting { token, .. } => {
-                let result = self.look_at(now, session, command, host);
+                let result = self.view().look_at(now, session, command, host);
                 self.hostif.answer_command(session, queue_set, token, command, result)
             }
             Command::TakeConnection { listener } => {
-                self.take_connection(now, session, queue_set, listener, host)
+                self.records().accepting(now, host).take_connection(session, queue_set, listener)
             }
         }
     }
@@ -159,7 +159,9 @@ impl Engine {
             Ok(())
         })
     }
+}
 
+impl Records<'_> {
     /// What a command changes of a listener of the session's.
     fn set_listener(&mut self, session: SessionId, id: ListenerId, command: Command) {
         let listener = self.hostif.sessions.get(session).and_then(|s| s.listener(id));
@@ -170,93 +172,6 @@ impl Engine {
             Command::FastOpen { limit, .. } => listener.fast_open.limit = limit.min(BACKLOG_MAX),
             Command::DeferAccept { secs, .. } => listener.defer_secs = secs,
             _ => {}
-        }
-    }
-
-    fn with_flow(
-        &mut self,
-        session: SessionId,
-        id: FlowId,
-        change: impl FnOnce(&mut toe_tcp::Tcp, (&mut Flow, &mut PathState)),
-    ) -> Result<(), FenceReason> {
-        let idx = self.hostif.flow_of(&mut self.counters, session, id);
-        if let Some(idx) = idx.filter(|idx| !self.flows.get(*idx).tcb.orphaned) {
-            self.edit(idx, |engine, idx| change(&mut engine.tcp, engine.flows.with_path_mut(idx)));
-        }
-        Ok(())
-    }
-
-    // ---- listen, accept, connect ----
-
-    pub(super) fn listen<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        queue_set: QueueSetId,
-        args: &[u8; 64],
-        host: &mut H,
-    ) -> Result<Result<ListenerId, Errno>, FenceReason> {
-        let args = ListenArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
-        if args.reserved.iter().any(|b| *b != 0) || args.flags & !LISTEN_FLAGS != 0 {
-            return Err(FenceReason::BadArgument);
-        }
-        if args.flags & LISTEN_ASKS != 0 {
-            return Ok(self
-                .hostif
-                .asks_to_bind(&mut self.names, now, session, &args)
-                .map(|()| ListenerId::default()));
-        }
-        let anchor = AnchorHandle(args.anchor);
-        if self.hostif.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
-            return Err(FenceReason::UnknownHandle);
-        }
-        let presented = self.hostif.take_twin(&mut self.names, session, args.twin);
-        Ok(self.listen_at(now, (session, queue_set), &args, presented, host))
-    }
-
-    fn listen_at<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        (session, queue_set): (SessionId, QueueSetId),
-        args: &ListenArgs,
-        presented: Option<Twin>,
-        host: &mut H,
-    ) -> Result<ListenerId, Errno> {
-        let local = endpoint_of(args.local)?;
-        let v6_only = args.flags & LISTEN_V6_ONLY != 0;
-        let record = self.hostif.sessions.get(session).ok_or(Errno::EBADF)?;
-        let (scope, netns) = (record.scope, record.cred.netns);
-        if !local.addr.is_unspecified() && !self.ip.has_addr(scope, local.addr) {
-            return Err(Errno::EADDRNOTAVAIL);
-        }
-        let twin = names::require(presented, netns, local, Purpose::Listen { v6_only })?;
-        if scope.is_own() && !self.ip.steering.has_room_for_listener() {
-            return Err(Errno::ENOBUFS);
-        }
-        let user = record.user;
-        self.hostif.may_take(&mut self.counters, user, Resource::Listeners)?;
-        self.oust_rivals(now, (scope, local, v6_only), &twin, host)?;
-        let anchor = AnchorHandle(args.anchor);
-        let idx = self.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
-        // It has arrived.
-        self.listeners.unanchor(&mut self.names, idx, ON_ITS_WAY);
-        self.hostif.charge_listener(&mut self.listeners, idx, user);
-        if let Some(listener) = self.listeners.get_mut(idx) {
-            listener.process_each.on_listen(args.flags & LISTEN_KERNEL_TOO != 0);
-            self.names.note_lapse();
-        }
-        let holder = Holder::new(session, queue_set, anchor, args.fd);
-        match self.hostif.hold_listener(&mut self.listeners, holder, idx) {
-            Ok(id) => {
-                self.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));
-                Ok(id)
-            }
-            Err(errno) => {
-                if self.listeners.unanchor(&mut self.names, idx, anchor) {
-                    self.remove_listener(idx);
-                }
-                Err(errno)
-            }
         }
     }
 
@@ -273,33 +188,8 @@ impl Engine {
         if self.listeners.len() > before {
             self.names.scopes.hold(scope);
         }
-        self.ip.steer_listener(&mut self.listeners, idx);
+        self.ip.steer_listener(self.listeners, idx);
         Ok(idx)
-    }
-
-    fn accept_credit<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        queue_set: QueueSetId,
-        id: ListenerId,
-        count: u32,
-        host: &mut H,
-    ) {
-        let Some(idx) = self.hostif.sessions.get(session).and_then(|s| s.listener(id)) else {
-            self.counters.add(Counter::StaleEntries);
-            return;
-        };
-        let Some(listener) = self.listeners.get_mut(idx) else { return };
-        if let Some(holder) = listener.holders.get_mut(session, id) {
-            holder.credit = holder.credit.saturating_add(count).min(CREDIT_MAX);
-            holder.takes |= count > 0;
-            holder.queue_set = queue_set;
-        }
-        if count > 0 && listener.process_each.on_taker() {
-            self.ip.steer_listener(&mut self.listeners, idx);
-        }
-        self.hand_out(now, idx, host);
     }
 
     pub(super) fn accept(
@@ -310,10 +200,8 @@ impl Engine {
         anchor: AnchorHandle,
         fd: u32,
     ) -> Result<(), FenceReason> {
-        let there = self
-            .hostif
-            .flow_of(&mut self.counters, session, id)
-            .filter(|idx| !self.flows.get(*idx).tcb.orphaned);
+        let there =
+            self.hostif.flow_of(self.counters, session, id).filter(|idx| !self.flows.get(*idx).tcb.orphaned);
         let Some(idx) = there else {
             // The connection went away in the meantime.
             return self.hostif.accept_nothing(session, queue_set, id, anchor);
@@ -325,15 +213,117 @@ impl Engine {
             return Err(FenceReason::UnknownHandle);
         }
         self.flows.came_in.remove(idx);
-        self.edit(idx, |engine, idx| {
-            let tenancy = &mut engine.flows.get_mut(idx).conn.tenancy;
+        self.edit(idx, |records, idx| {
+            let tenancy = &mut records.flows.get_mut(idx).conn.tenancy;
             let came_in = tenancy.listener();
             tenancy.apply(TenancyEvent::Accepted { lifetime: anchor, fd });
-            if let Some(listener) = came_in.and_then(|l| engine.listeners.get_mut(l)) {
+            if let Some(listener) = came_in.and_then(|l| records.listeners.get_mut(l)) {
                 listener.queue.handed -= 1;
             }
-            came_in.into_iter().for_each(|listener| engine.call_next_in_line(listener));
+            came_in.into_iter().for_each(|listener| records.call_next_in_line(listener));
         });
+        Ok(())
+    }
+}
+
+impl<H: HostMemory> Accepting<'_, '_, H> {
+    // ---- listen, accept, connect ----
+
+    pub(super) fn listen(
+        &mut self,
+        session: SessionId,
+        queue_set: QueueSetId,
+        args: &[u8; 64],
+    ) -> Result<Result<ListenerId, Errno>, FenceReason> {
+        let args = ListenArgs::read_from_bytes(args).map_err(|_| FenceReason::BadArgument)?;
+        if args.reserved.iter().any(|b| *b != 0) || args.flags & !LISTEN_FLAGS != 0 {
+            return Err(FenceReason::BadArgument);
+        }
+        if args.flags & LISTEN_ASKS != 0 {
+            let may = self.records.hostif.asks_to_bind(self.records.names, self.now, session, &args);
+            return Ok(may.map(|()| ListenerId::default()));
+        }
+        let anchor = AnchorHandle(args.anchor);
+        if self.records.hostif.anchors.get(anchor) != Some(AnchorTarget::Unused(session)) {
+            return Err(FenceReason::UnknownHandle);
+        }
+        let presented = self.records.hostif.take_twin(self.records.names, session, args.twin);
+        Ok(self.listen_at((session, queue_set), &args, presented))
+    }
+
+    fn listen_at(
+        &mut self,
+        (session, queue_set): (SessionId, QueueSetId),
+        args: &ListenArgs,
+        presented: Option<Twin>,
+    ) -> Result<ListenerId, Errno> {
+        let local = endpoint_of(args.local)?;
+        let v6_only = args.flags & LISTEN_V6_ONLY != 0;
+        let record = self.records.hostif.sessions.get(session).ok_or(Errno::EBADF)?;
+        let (scope, netns) = (record.scope, record.cred.netns);
+        if !local.addr.is_unspecified() && !self.records.ip.has_addr(scope, local.addr) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        let twin = names::require(presented, netns, local, Purpose::Listen { v6_only })?;
+        if scope.is_own() && !self.records.ip.steering.has_room_for_listener() {
+            return Err(Errno::ENOBUFS);
+        }
+        let user = record.user;
+        self.records.hostif.may_take(self.records.counters, user, Resource::Listeners)?;
+        self.oust_rivals((scope, local, v6_only), &twin)?;
+        let anchor = AnchorHandle(args.anchor);
+        let idx = self.records.open_listener((scope, local, v6_only), args.backlog, anchor, twin)?;
+        // It has arrived.
+        self.records.listeners.unanchor(self.records.names, idx, ON_ITS_WAY);
+        self.records.hostif.charge_listener(self.records.listeners, idx, user);
+        if let Some(listener) = self.records.listeners.get_mut(idx) {
+            listener.process_each.on_listen(args.flags & LISTEN_KERNEL_TOO != 0);
+            self.records.names.note_lapse();
+        }
+        let holder = Holder::new(session, queue_set, anchor, args.fd);
+        match self.records.hostif.hold_listener(self.records.listeners, holder, idx) {
+            Ok(id) => {
+                self.records.hostif.anchors.bind(session, queue_set, anchor, AnchorTarget::Listener(idx));
+                Ok(id)
+            }
+            Err(errno) => {
+                if self.records.listeners.unanchor(self.records.names, idx, anchor) {
+                    self.records.remove_listener(idx);
+                }
+                Err(errno)
+            }
+        }
+    }
+
+    fn accept_credit(&mut self, session: SessionId, queue_set: QueueSetId, id: ListenerId, count: u32) {
+        let Some(idx) = self.records.hostif.sessions.get(session).and_then(|s| s.listener(id)) else {
+            self.records.counters.add(Counter::StaleEntries);
+            return;
+        };
+        let Some(listener) = self.records.listeners.get_mut(idx) else { return };
+        if let Some(holder) = listener.holders.get_mut(session, id) {
+            holder.credit = holder.credit.saturating_add(count).min(CREDIT_MAX);
+            holder.takes |= count > 0;
+            holder.queue_set = queue_set;
+        }
+        if count > 0 && listener.process_each.on_taker() {
+            self.records.ip.steer_listener(self.records.listeners, idx);
+        }
+        self.hand_out(idx);
+    }
+}
+
+impl Records<'_> {
+    fn with_flow(
+        &mut self,
+        session: SessionId,
+        id: FlowId,
+        change: impl FnOnce(&mut toe_tcp::Tcp, (&mut Flow, &mut PathState)),
+    ) -> Result<(), FenceReason> {
+        let idx = self.hostif.flow_of(self.counters, session, id);
+        if let Some(idx) = idx.filter(|idx| !self.flows.get(*idx).tcb.orphaned) {
+            self.edit(idx, |records, idx| change(records.tcp, records.flows.with_path_mut(idx)));
+        }
         Ok(())
     }
 }
@@ -381,9 +371,6 @@ impl HostInterface {
             return Err(FenceReason::UnknownHandle);
         }
         self.answer(session, queue_set, Completion::Reset { flow: id, errno: Errno::ECONNRESET });
-        if self.sessions.answers_are_full(session, queue_set) {
-            return Err(FenceReason::CompletionOverflow);
-        }
-        Ok(())
+        self.takes_answers(session, queue_set)
     }
 }

@@ -20,13 +20,9 @@ pub struct Given {
 impl Engine {
     /// A program says of a socket where its datagrams come from or go to. `None`: the other one has not said so yet.
     pub fn ask_lane(&mut self, asked: Asked) -> Result<Option<Given>, Errno> {
-        let session = self
-            .hostif
-            .sessions
-            .get(asked.session)
-            .filter(|session| session.is_open())
-            .ok_or(Errno::EINVAL)?;
-        let (cred, payer) = (session.cred, session.user);
+        let session = self.hostif.sessions.get(asked.session);
+        let session = session.filter(|session| session.is_open()).ok_or(Errno::EINVAL)?;
+        let cred = session.cred;
         if !self.config.direct {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -40,10 +36,7 @@ impl Engine {
             return Err(Errno::ENOBUFS);
         }
         // It is memory that two processes and the engine map, as a channel is.
-        if let Err(refused) = self.hostif.sessions.users_mut().take(payer, Resource::Channels, 1) {
-            self.counters.add(Counter::OverQuota);
-            return Err(refused.into());
-        }
+        let payer = self.hostif.charge(&mut self.counters, asked.session, Resource::Channels)?;
         self.counters.add(Counter::Lanes);
         let lane = self.hostif.lanes.add(asked, other, ring_len, payer);
         Ok(Some(Given { lane, ring_len, is_new: true }))
@@ -53,9 +46,8 @@ impl Engine {
 impl HostInterface {
     /// [`crate::ControlEvent::Left`].
     pub(super) fn end_lane(&mut self, lane: LaneId) {
-        if let Some(payer) = self.lanes.remove(lane) {
-            self.sessions.users_mut().give(payer, Resource::Channels, 1);
-        }
+        let payer = self.lanes.remove(lane);
+        self.give(payer, Resource::Channels);
     }
 
     /// A session is about to end: the lanes whose memory is to be closed.

@@ -1,10 +1,10 @@
 //! Connections that no program has any more: orphans, which are still closing, and those in TIME_WAIT. How many there may
 //! be, and when a new connection may take the place of one.
 
-use super::Engine;
 use crate::counter::Counter;
 use crate::flow::key::{FlowKey, KeyHolder, TimeWaitIdx};
 use crate::hostif::users::UserIdx;
+use crate::parts::Records;
 use crate::store::time_waits::TimeWaitFlow;
 use toe_base::{Instant, SeqNum};
 use toe_tcp::time_wait::TIME_WAIT_US;
@@ -14,7 +14,7 @@ pub(super) const ORPHANS_ONE_IN: usize = 4;
 /// A new connection's numbers begin so far beyond the old one's: farther than its window reached (as Linux has it).
 const BEYOND: u32 = (1 << 16) + 1;
 
-impl Engine {
+impl Records<'_> {
     /// Time ends TIME_WAIT of so many at most.
     pub(super) fn time_waits_timeout(&mut self, now: Instant, at_once: usize) {
         for _ in 0..at_once {

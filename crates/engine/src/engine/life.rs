@@ -9,6 +9,7 @@ use crate::flow::tenancy::{Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
 use crate::hostif::outbox::Place;
 use crate::hostif::users::{Resource, UserIdx};
+use crate::parts::{Accepting, FlowMemory, Records, TcpPlanes};
 use crate::work::AnchorUse;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, FlowIdx, SessionId};
@@ -31,14 +32,32 @@ impl EngineView<'_> {
 }
 
 impl Engine {
-    /// Puts a new connection, of this user's, into the table, and has it begin. When there is no room, the oldest in TIME_WAIT makes some.
-    pub(super) fn insert_flow<R>(
-        &mut self,
-        user: UserIdx,
-        mut flow: Flow,
-        begin: impl FnOnce(&mut Engine, Edit<'_>) -> R,
-    ) -> Result<R, Errno> {
-        self.hostif.may_take(&mut self.counters, user, Resource::Flows)?;
+    /// [`Records::edit`], of changes that need more of the engine.
+    #[inline]
+    pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Engine, Edit<'_>) -> R) -> R {
+        Edit::run(self, idx, change, |engine, idx, _| engine.records().settle(idx))
+    }
+}
+
+impl<H> Accepting<'_, '_, H> {
+    /// The same, of changes that need to know who takes from listeners.
+    pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Self, Edit<'_>) -> R) -> R {
+        Edit::run(self, idx, change, |room, idx, _| room.records.settle(idx))
+    }
+}
+
+impl<H> TcpPlanes<'_, H> {
+    /// The same, of changes that need the moment and the memory of hosts.
+    #[inline]
+    pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Self, Edit<'_>) -> R) -> R {
+        Edit::run(self, idx, change, |planes, idx, _| planes.records.settle(idx))
+    }
+}
+
+impl Records<'_> {
+    /// Puts a new connection, of this user's, into the table; an edit has it begin. When there is no room, the oldest in TIME_WAIT makes some.
+    pub(super) fn insert_flow(&mut self, user: UserIdx, mut flow: Flow) -> Result<FlowIdx, Errno> {
+        self.hostif.may_take(self.counters, user, Resource::Flows)?;
         let mut idx = self.flows.alloc();
         if idx.is_none() && self.evict_oldest() {
             idx = self.flows.alloc();
@@ -55,10 +74,8 @@ impl Engine {
         self.names.in_use.add(scope, local, flow.conn.sharing, user);
         let path = open::path_of(&flow.tcb, self.tcp.config.congestion);
         self.flows.insert(idx, flow, path);
-        Ok(self.edit(idx, |engine, idx| {
-            engine.steer_flow(idx);
-            begin(engine, idx)
-        }))
+        Edit::run(self, idx, |records, idx| records.steer_flow(idx), |_, _, ()| {});
+        Ok(idx)
     }
 
     /// Segments for this connection are for nobody any more.
@@ -67,7 +84,7 @@ impl Engine {
         let conn = &self.flows.get(*idx).conn;
         let (key, sharing) = (conn.key, conn.sharing);
         self.names.in_use.remove(key.scope, key.local, sharing);
-        let steering = self.ip.take_steering(&mut self.flows, idx);
+        let steering = self.ip.take_steering(self.flows, idx);
         self.ip.steering.stop(&key, steering);
     }
 
@@ -106,9 +123,75 @@ impl Engine {
         if flow.conn.indexed {
             self.leave_index(idx);
         }
-        self.release_if_nobody_reads(idx);
+        self.memory().release_if_nobody_reads(idx);
     }
 
+    /// Takes the record out of everything, whatever its state.
+    pub(super) fn remove_flow(&mut self, idx: Edit<'_>) {
+        self.empty_flow(idx);
+        let conn = &self.flows.get(*idx).conn;
+        let indexed = conn.indexed;
+        self.names.leave(conn.key.scope);
+        if indexed {
+            self.leave_index(idx);
+        }
+        self.flows.free(idx);
+    }
+
+    /// Takes all from the record but its name.
+    pub(super) fn empty_flow(&mut self, idx: Edit<'_>) {
+        self.forget_in_listener(idx);
+        self.listeners.leave_fast_open_queue(self.flows, idx, None);
+        let anchor = self.flows.get(*idx).conn.tenancy.lifetime();
+        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
+        if !self.flows.get(*idx).conn.tenancy.owner().is_nobody() {
+            self.hostif.disown(self.flows, idx);
+        }
+        let (flow, path) = self.flows.with_path_mut(idx);
+        debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
+        self.tcp.vacate(&mut flow.tcb, path);
+        flow.tcb.orphaned = true;
+        let arena = self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
+        flow.tcb.receiving.buffer.release(arena);
+        self.memory().let_go_of_memory(idx);
+        self.hostif.forget_options(self.flows, idx);
+        if let Some(anchor) = anchor {
+            self.hostif.anchors.release(anchor, AnchorTarget::Flow(*idx));
+        }
+        self.hostif.charge_flow_to(self.flows, idx, UserIdx::NOBODY);
+    }
+
+    /// Has `change` change a connection's record: then what is derived from it agrees with it again, its owner will hear of it, and what it
+    /// has to send will go. Another edit of the same record within this one may be its end.
+    #[inline]
+    pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Self, Edit<'_>) -> R) -> R {
+        Edit::run(self, idx, change, |records, idx, _| records.settle(idx))
+    }
+
+    /// How an edit ends.
+    pub(super) fn settle(&mut self, idx: Edit<'_>) {
+        if !self.flows.is_used(*idx) {
+            return;
+        }
+        self.memory().let_go_of_memory(idx);
+        let (flow, path) = self.flows.with_path(*idx);
+        let deadline = self.tcp.deadline(&flow.tcb, path);
+        self.flows.note_change(idx, deadline);
+        let flow = self.flows.get(*idx);
+        debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
+        if has_something(flow, &self.tcp.extents) {
+            let owner = flow.conn.tenancy.owner();
+            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), *idx);
+        }
+        self.ip.schedule(self.flows.get(*idx), *idx);
+        let flow = self.flows.get(*idx);
+        if flow.tcb.state == TcpState::Closed && flow.conn.tenancy == Tenancy::Nobody {
+            self.remove_flow(idx);
+        }
+    }
+}
+
+impl FlowMemory<'_> {
     fn release_if_nobody_reads(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         // What came behind a hole will never be in order.
@@ -149,71 +232,7 @@ impl Engine {
             && told
             && !flow.tcb.sending.queue.uses(&self.tcp.extents, owner.session)
         {
-            self.hostif.disown(&mut self.flows, idx);
-        }
-    }
-
-    /// Takes the record out of everything, whatever its state.
-    pub(super) fn remove_flow(&mut self, idx: Edit<'_>) {
-        self.empty_flow(idx);
-        let conn = &self.flows.get(*idx).conn;
-        let indexed = conn.indexed;
-        self.names.leave(conn.key.scope);
-        if indexed {
-            self.leave_index(idx);
-        }
-        self.flows.free(idx);
-    }
-
-    /// Takes all from the record but its name.
-    pub(super) fn empty_flow(&mut self, idx: Edit<'_>) {
-        self.forget_in_listener(idx);
-        self.listeners.leave_fast_open_queue(&mut self.flows, idx, None);
-        let anchor = self.flows.get(*idx).conn.tenancy.lifetime();
-        self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::LetGo);
-        if !self.flows.get(*idx).conn.tenancy.owner().is_nobody() {
-            self.hostif.disown(&mut self.flows, idx);
-        }
-        let (flow, path) = self.flows.with_path_mut(idx);
-        debug_assert!(flow.conn.carrier.channel().is_none(), "whoever held it has let go of its channel");
-        self.tcp.vacate(&mut flow.tcb, path);
-        flow.tcb.orphaned = true;
-        let arena = self.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
-        flow.tcb.receiving.buffer.release(arena);
-        self.let_go_of_memory(idx);
-        self.hostif.forget_options(&mut self.flows, idx);
-        if let Some(anchor) = anchor {
-            self.hostif.anchors.release(anchor, AnchorTarget::Flow(*idx));
-        }
-        self.hostif.charge_flow_to(&mut self.flows, idx, UserIdx::NOBODY);
-    }
-
-    /// Has `change` change a connection's record: then what is derived from it agrees with it again, its owner will hear of it, and what it
-    /// has to send will go. Another edit of the same record within this one may be its end.
-    #[inline]
-    pub(super) fn edit<R>(&mut self, idx: FlowIdx, change: impl FnOnce(&mut Engine, Edit<'_>) -> R) -> R {
-        Edit::run(self, idx, change, |engine, idx, _| engine.settle(idx))
-    }
-
-    /// How an edit ends.
-    pub(super) fn settle(&mut self, idx: Edit<'_>) {
-        if !self.flows.is_used(*idx) {
-            return;
-        }
-        self.let_go_of_memory(idx);
-        let (flow, path) = self.flows.with_path(*idx);
-        let deadline = self.tcp.deadline(&flow.tcb, path);
-        self.flows.note_change(idx, deadline);
-        let flow = self.flows.get(*idx);
-        debug_assert!(flow.is_consistent(), "{:?} of an orphan", flow.conn.tenancy);
-        if has_something(flow, &self.tcp.extents) {
-            let owner = flow.conn.tenancy.owner();
-            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), *idx);
-        }
-        self.schedule(*idx);
-        let flow = self.flows.get(*idx);
-        if flow.tcb.state == TcpState::Closed && flow.conn.tenancy == Tenancy::Nobody {
-            self.remove_flow(idx);
+            self.hostif.disown(self.flows, idx);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A listener loses a holder, its last one, or its name: what waits there is handed back, closed, or waits for who is next.
 
-use super::Engine;
 use crate::control::holders::{Holder, ON_ITS_WAY};
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
@@ -10,7 +9,7 @@ use crate::flow::key::Scope;
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{GOES_BACK_AT_ONCE, Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
-use crate::parts::HostInterface;
+use crate::parts::{Accepting, HostInterface};
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::HostMemory;
@@ -19,168 +18,139 @@ use toe_tcp::memory::HostMemory;
 /// engine.
 pub(super) const ON_ITS_WAY_FOR_US: u64 = 2_000_000;
 
-impl Engine {
+impl<H: HostMemory> Accepting<'_, '_, H> {
     /// The last descriptor of a listener was closed: what nobody took is reset, as Linux does.
-    pub(super) fn close_listener<H: HostMemory>(&mut self, now: Instant, idx: ListenerIdx, host: &mut H) {
-        let Some(listener) = self.remove_listener(idx) else { return };
+    pub(super) fn close_listener(&mut self, idx: ListenerIdx) {
+        let Some(listener) = self.records.remove_listener(idx) else { return };
         for holder in &listener.holders.list {
-            if let Some(session) = self.hostif.sessions.get_mut(holder.session) {
+            if let Some(session) = self.records.hostif.sessions.get_mut(holder.session) {
                 session.listeners.remove(holder.id.0);
             }
         }
         for anchor in listener.holders.lifetimes() {
-            self.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
+            self.records.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
         }
-        while let Some(flow) = self.flows.came_in.pop(idx.slot()) {
-            self.edit(flow, |engine, idx| {
-                if engine.was_accepted(idx, host) {
+        while let Some(flow) = self.records.flows.came_in.pop(idx.slot()) {
+            self.edit(flow, |room, idx| {
+                if room.was_accepted(idx) {
                     return;
                 }
-                let is_half_open = matches!(engine.flows.get(*idx).conn.tenancy, Tenancy::HalfOpen { .. });
-                engine.forget_in_listener(idx);
+                let is_half_open =
+                    matches!(room.records.flows.get(*idx).conn.tenancy, Tenancy::HalfOpen { .. });
+                room.records.forget_in_listener(idx);
                 if is_half_open {
                     // The peer learns of it when it asks, as with Linux.
-                    engine.closed(idx, Errno::OK);
+                    room.records.closed(idx, Errno::OK);
                 } else {
-                    engine.app_close(now, idx, true, host);
+                    room.records.app_close(room.now, idx, true, room.host);
                 }
             });
         }
     }
 
     /// The last descriptor of one of a listener's anchors was closed.
-    pub(super) fn close_listener_anchor<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        idx: ListenerIdx,
-        anchor: AnchorHandle,
-        host: &mut H,
-    ) {
-        if self.listeners.unanchor(&mut self.names, idx, anchor) {
-            self.close_listener(now, idx, host);
+    pub(super) fn close_listener_anchor(&mut self, idx: ListenerIdx, anchor: AnchorHandle) {
+        if self.records.listeners.unanchor(self.records.names, idx, anchor) {
+            self.close_listener(idx);
             return;
         }
-        self.drop_holders_of(now, idx, anchor, host);
+        self.drop_holders_of(idx, anchor);
     }
 
-    fn drop_holders_of<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        idx: ListenerIdx,
-        anchor: AnchorHandle,
-        host: &mut H,
-    ) {
-        let Some(listener) = self.listeners.get(idx) else { return };
+    fn drop_holders_of(&mut self, idx: ListenerIdx, anchor: AnchorHandle) {
+        let Some(listener) = self.records.listeners.get(idx) else { return };
         let gone: Vec<Holder> =
             listener.holders.list.iter().filter(|h| h.anchor == anchor).copied().collect();
         for holder in gone {
-            self.drop_listener_holder(now, holder.session, holder.id, false, host);
+            self.drop_listener_holder(holder.session, holder.id, false);
         }
     }
 
     /// One session lets go of a listener; what it was handed and did not take goes to others.
-    pub(super) fn drop_listener_holder<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        id: ListenerId,
-        last: bool,
-        host: &mut H,
-    ) {
-        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
+    pub(super) fn drop_listener_holder(&mut self, session: SessionId, id: ListenerId, last: bool) {
+        let Some(record) = self.records.hostif.sessions.get_mut(session) else { return };
         let Some(idx) = record.listeners.remove(id.0) else {
-            self.counters.add(Counter::StaleEntries);
+            self.records.counters.add(Counter::StaleEntries);
             return;
         };
-        let is_mine = |flow: &FlowIdx| self.flows.get(*flow).conn.tenancy.was_handed(session, id);
-        let mine: Vec<FlowIdx> = self.flows.came_in.iter(idx.slot()).filter(is_mine).collect();
+        let is_mine = |flow: &FlowIdx| self.records.flows.get(*flow).conn.tenancy.was_handed(session, id);
+        let mine: Vec<FlowIdx> = self.records.flows.came_in.iter(idx.slot()).filter(is_mine).collect();
         let mut anchor = None;
-        if let Some(listener) = self.listeners.get_mut(idx) {
+        if let Some(listener) = self.records.listeners.get_mut(idx) {
             anchor = listener.holders.get_mut(session, id).map(|holder| holder.anchor);
             listener.holders.remove(|h| h.session == session && h.id == id);
         }
         let mut goes_back_later = false;
         for flow in mine {
-            self.edit(flow, |engine, idx| {
-                let Flow { conn, tcb, .. } = engine.flows.get_mut(idx);
+            self.edit(flow, |room, idx| {
+                let Flow { conn, tcb, .. } = room.records.flows.get_mut(idx);
                 // One that has ended goes nowhere, and there is nothing to copy.
                 let may_wait = conn.tenancy.listener().is_some() && !tcb.is_written();
-                if may_wait && !engine.listeners.may_copy_more(now) {
+                if may_wait && !room.records.listeners.may_copy_more(room.now) {
                     conn.tenancy.apply(TenancyEvent::StaysUntil(GOES_BACK_AT_ONCE));
                     goes_back_later = true;
-                } else if engine.was_accepted(idx, host) {
+                } else if room.was_accepted(idx) {
                     // It lives on without its listener.
-                } else if may_wait && engine.take_untaken(now, idx, host) {
-                    engine.listeners.return_to_listener(&mut engine.flows, idx);
+                } else if may_wait && room.take_untaken(idx) {
+                    room.records.listeners.return_to_listener(room.records.flows, idx);
                 } else {
                     // If it has ended this session will not ask for it any more.
-                    engine.app_close(now, idx, true, host);
+                    room.records.app_close(room.now, idx, true, room.host);
                 }
             });
         }
         // At once, not at the anchor's hang-up: after close() has returned nobody may get in any more. Other sessions
         // that hold the listener by the same anchor know better than the one that says it was the last.
-        let listener = self.listeners.get(idx).filter(|_| last);
+        let listener = self.records.listeners.get(idx).filter(|_| last);
         if let Some((listener, anchor)) = listener.zip(anchor)
             && listener.holders.list.iter().all(|holder| holder.anchor != anchor)
         {
-            self.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
-            if self.listeners.unanchor(&mut self.names, idx, anchor) {
-                self.close_listener(now, idx, host);
+            self.records.hostif.anchors.release(anchor, AnchorTarget::Listener(idx));
+            if self.records.listeners.unanchor(self.records.names, idx, anchor) {
+                self.close_listener(idx);
                 return;
             }
         }
-        self.hand_out(now, idx, host);
+        self.hand_out(idx);
         if goes_back_later {
-            self.listeners.set_tell_all(idx, now.after_us(1));
+            self.records.listeners.set_tell_all(idx, self.now.after_us(1));
         }
     }
 
     /// The last descriptor of a listener's last anchor was closed. If others may have the kernel's socket, that holds the listener for
     /// a moment: in a message it outlives all descriptors (unix(7), SCM_RIGHTS), and Linux loses no connection meanwhile.
-    pub(super) fn send_listener_on_its_way<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        idx: ListenerIdx,
-        anchor: AnchorHandle,
-        host: &mut H,
-    ) -> bool {
-        let passed_on = self.listeners.get_mut(idx).filter(|listener| listener.holders.is_passed_on);
+    pub(super) fn send_listener_on_its_way(&mut self, idx: ListenerIdx, anchor: AnchorHandle) -> bool {
+        let passed_on = self.records.listeners.get_mut(idx).filter(|listener| listener.holders.is_passed_on);
         let Some(twin) = passed_on.and_then(|listener| listener.holders.send_on_its_way(anchor)) else {
             return false;
         };
-        self.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
-        self.names.rests.add(&twin, Rest::Listener(idx, ON_ITS_WAY));
-        self.names.note_lapse();
-        self.names.doubted.push(twin.identity);
+        self.records.names.rests.remove(twin.identity, Rest::Listener(idx, anchor));
+        self.records.names.rests.add(&twin, Rest::Listener(idx, ON_ITS_WAY));
+        self.records.names.note_lapse();
+        self.records.names.doubted.push(twin.identity);
         // Nobody listens by it any more; what was handed out and not taken waits again.
-        self.drop_holders_of(now, idx, anchor, host);
-        if let Some(listener) = self.listeners.get_mut(idx) {
+        self.drop_holders_of(idx, anchor);
+        if let Some(listener) = self.records.listeners.get_mut(idx) {
             listener.holders.is_shared = true;
-            listener.orphan_since = Some(now);
+            listener.orphan_since = Some(self.now);
         }
-        self.listeners.set_tell_all(idx, now.after_us(ON_ITS_WAY_FOR_US));
+        self.records.listeners.set_tell_all(idx, self.now.after_us(ON_ITS_WAY_FOR_US));
         true
     }
 
     /// [`crate::ControlEvent::SocketGone`].
-    pub(super) fn twin_gone<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        (identity, looked_at): (u64, Instant),
-        host: &mut H,
-    ) {
-        for rest in self.names.rests.take(identity, looked_at) {
+    pub(super) fn twin_gone(&mut self, (identity, looked_at): (u64, Instant)) {
+        for rest in self.records.names.rests.take(identity, looked_at) {
             match rest {
                 Rest::Presented(session, id) => {
-                    if let Some(record) = self.hostif.sessions.get_mut(session) {
+                    if let Some(record) = self.records.hostif.sessions.get_mut(session) {
                         record.twins.remove(id);
                     }
                 }
                 Rest::Listener(listener, anchor) => {
-                    self.counters.add(Counter::TwinsGone);
-                    self.hostif.anchors.release(anchor, AnchorTarget::Listener(listener));
-                    self.close_listener_anchor(now, listener, anchor, host);
+                    self.records.counters.add(Counter::TwinsGone);
+                    self.records.hostif.anchors.release(anchor, AnchorTarget::Listener(listener));
+                    self.close_listener_anchor(listener, anchor);
                 }
             }
         }
@@ -188,19 +158,17 @@ impl Engine {
 
     /// Makes room for a listener: of those that the kernel would not let listen beside this twin, the ones seen earlier
     /// are no more. EADDRINUSE: one was seen later, so it is this twin that is no more.
-    pub(super) fn oust_rivals<H: HostMemory>(
+    pub(super) fn oust_rivals(
         &mut self,
-        now: Instant,
         (scope, local, v6_only): (Scope, Endpoint, bool),
         twin: &Twin,
-        host: &mut H,
     ) -> Result<(), Errno> {
-        let rivals = self.listeners.rivals(scope, (local, v6_only), twin);
+        let rivals = self.records.listeners.rivals(scope, (local, v6_only), twin);
         if rivals.iter().any(|rival| rival.seen >= twin.seen) {
             return Err(Errno::EADDRINUSE);
         }
         for rival in rivals {
-            self.twin_gone(now, (rival.identity, twin.seen), host);
+            self.twin_gone((rival.identity, twin.seen));
         }
         Ok(())
     }

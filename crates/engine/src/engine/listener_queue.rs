@@ -6,6 +6,7 @@ use crate::control::listen::{Listener, Listeners};
 use crate::control::listener_idx::ListenerIdx;
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{QueuePosition, Tenancy, TenancyEvent};
+use crate::parts::Records;
 use crate::store::FlowStore;
 use toe_base::FlowIdx;
 use toe_tcp::segment::Segment;
@@ -14,14 +15,14 @@ use toe_tcp::state::TcpState;
 /// Of all records, those that connections may have that are not open yet.
 const HALF_OPEN_ONE_IN: usize = 4;
 
-impl Engine {
+impl Records<'_> {
     /// A flow that its listener still counts is going away.
     pub(super) fn forget_in_listener(&mut self, idx: Edit<'_>) {
         let flow = self.flows.get_mut(idx);
         // An owner that has been told of it may still take it, and finds it reset.
         let Some(listener_idx) = flow.conn.tenancy.listener() else { return };
         if matches!(flow.conn.tenancy, Tenancy::HalfOpen { .. }) {
-            self.listeners.uncount_half_open(&mut self.flows, listener_idx, idx);
+            self.listeners.uncount_half_open(self.flows, listener_idx, idx);
             self.flows.get_mut(idx).conn.tenancy.apply(TenancyEvent::Forgotten);
             return;
         }
@@ -43,18 +44,14 @@ impl Engine {
             return;
         };
         let Some(idx) = listener.queue.line.pop_front() else { return };
-        let call = |Engine { flows, tcp, .. }: &mut Engine, idx: Edit<'_>| {
+        let call = |Records { flows, tcp, .. }: &mut Records<'_>, idx: Edit<'_>| {
             let flow = flows.get_mut(idx);
             flow.conn.tenancy.set_in_line(false);
             flow.tcb.sending.board.mark_lost(&mut tcp.sent, |_| true);
         };
-        Edit::run(self, idx, call, |engine, idx, ()| engine.schedule(*idx));
-    }
-
-    /// Whether another connection may have a record before it is open, by its listener and by the engine.
-    pub(super) fn has_room_for_half_open(&self, listener: &Listener) -> bool {
-        listener.queue.has_room_for_half_open()
-            && self.listeners.half_open < self.config.flows_max / HALF_OPEN_ONE_IN
+        Edit::run(self, idx, call, |records, idx, ()| {
+            records.ip.schedule(records.flows.get(*idx), *idx);
+        });
     }
 
     /// Whether the program has too many connections to take before another one can be completed. Then the segment is
@@ -76,14 +73,21 @@ impl Engine {
         if !in_line {
             listener.queue.line.push_back(idx);
             let stand =
-                |engine: &mut Engine, idx: Edit<'_>| engine.flows.get_mut(idx).conn.tenancy.set_in_line(true);
+                |records: &mut Self, idx: Edit<'_>| records.flows.get_mut(idx).conn.tenancy.set_in_line(true);
             Edit::run(self, idx, stand, |_, _, _| {});
         }
         true
     }
 }
 
+impl Engine {}
+
 impl Listeners {
+    /// Whether another connection may have a record before it is open, by its listener and by the engine.
+    pub(super) fn has_room_for_half_open(&self, flows: &FlowStore, listener: &Listener) -> bool {
+        listener.queue.has_room_for_half_open() && self.half_open < flows.max() / HALF_OPEN_ONE_IN
+    }
+
     /// A connection is open, or gone before it was.
     pub(super) fn uncount_half_open(&mut self, flows: &mut FlowStore, listener: ListenerIdx, idx: Edit<'_>) {
         self.half_open -= 1;

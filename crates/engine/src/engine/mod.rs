@@ -10,7 +10,7 @@
 //! | out | [`transmit`] (segments), [`lone`] (those of no connection), [`notify`] (what a record has to say), [`completions`] |
 //! | whose | [`names`] (addresses and ports), [`ports`] (which are free), [`network`] (links, addresses, routes), [`neighbours`], [`steering`] (of addresses that are the kernel's too), [`quota`], [`pressure`] (where receive memory is scarce) |
 //! | beside TCP | [`protocols`], [`via`] |
-//! | what it is made of | [`crate::parts`] |
+//! | what it is made of | [`crate::parts`], and the rooms that TCP's subjects have there, each with the parts that it touches: `Records`, `FlowMemory`, `Accepting`, `TcpPlanes`; of TCP and UDP alike `LinkPlanes` |
 //! | time, and who looks | [`timers`], [`report`], [`detail`] and [`tcp_report`] (how TCP stands), [`audit`], [`capture`] (copies for those who watch) |
 //!
 //! What its driver calls, by kind:
@@ -104,17 +104,16 @@ use crate::control::listen::Listeners;
 use crate::control::names::Names;
 use crate::counter::Counters;
 use crate::hostif::users::{Limit, Quotas, Resource, UserIdx};
-use crate::parts::{HostInterface, IpLayer, KnownPeers};
+use crate::parts::{HostInterface, IpLayer, KnownPeers, LinkPlanes, Records, TcpPlanes};
 use crate::protocols::{Protocols, registered};
 use crate::store::{Edit, FlowStore};
 use crate::udp::Udp;
 use crate::via::Via;
-use crate::work::{Link, Path};
+use crate::work::Link;
 use toe_base::limits::FLOWS_MAX;
-use toe_base::{FlowIdx, Instant, NetNs, PortId, QueueSetId, SessionId};
+use toe_base::{Instant, NetNs, PortId, QueueSetId, SessionId};
 use toe_tcp::Tcp;
 use toe_tcp::config::TcpConfig;
-use toe_tcp::state::TcpState;
 
 /// What an engine is made with.
 #[derive(Clone, Copy, Debug)]
@@ -221,15 +220,27 @@ impl Engine {
         EngineView(self)
     }
 
-    // ---- shared by the files of this folder ----
+    // ---- rooms, made of the parts that a subject touches ----
 
-    /// A connection may have something to send.
-    fn schedule(&mut self, idx: FlowIdx) {
-        let flow = self.flows.get(idx);
-        match flow.conn.path {
-            _ if flow.tcb.state == TcpState::Closed => {}
-            Path::Local => self.ip.loopback.ready.push(flow.conn.user, idx),
-            Path::Port { port, .. } => self.ip.ports[port.index()].ready.push(flow.conn.user, idx),
+    pub(super) fn links(&mut self) -> LinkPlanes<'_> {
+        LinkPlanes { ip: &mut self.ip, udp: &mut self.udp, counters: &mut self.counters, flows: &self.flows }
+    }
+
+    pub(super) fn planes<'e, H>(&'e mut self, now: Instant, host: &'e mut H) -> TcpPlanes<'e, H> {
+        let EngineConfig { secret, direct, .. } = self.config;
+        TcpPlanes { now, host, secret, direct, records: self.records() }
+    }
+
+    pub(super) fn records(&mut self) -> Records<'_> {
+        Records {
+            flows: &mut self.flows,
+            tcp: &mut self.tcp,
+            listeners: &mut self.listeners,
+            names: &mut self.names,
+            peers: &mut self.peers,
+            hostif: &mut self.hostif,
+            ip: &mut self.ip,
+            counters: &mut self.counters,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::control::route::Route;
 use crate::flow::key::{FlowKey, Scope};
 use crate::flow::record::Flow;
 use crate::hostif::users::Resource;
-use crate::parts::{HostInterface, IpLayer};
+use crate::parts::{HostInterface, IpLayer, Records};
 use crate::work::{RxWork, Sharing};
 use toe_abi::command::{LISTEN_SHARES_SHIFT, LISTEN_V6_ONLY, ListenArgs, NO_HANDLE, WireAddr};
 use toe_abi::errno::Errno;
@@ -28,6 +28,23 @@ impl Engine {
         self.names.rests.add(&twin, Rest::Presented(session, id));
         Some(id.raw())
     }
+}
+
+impl Records<'_> {
+    /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
+    pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
+        let Segment { ack, flags, .. } = work.rx.segment;
+        if !flags.syn() || flags.rst() || ack.is_some() {
+            return false;
+        }
+        let Flow { conn, tcb, .. } = self.flows.get(idx);
+        if tcb.state != TcpState::SynSent {
+            return false;
+        }
+        let uid =
+            self.hostif.sessions.get(conn.tenancy.owner().session).map_or(u32::MAX, |record| record.cred.uid);
+        self.listeners.others_listen_at(work.key.scope, work.key.local, uid)
+    }
 
     // ---- views ----
 
@@ -38,13 +55,13 @@ impl Engine {
         let Some(idx) = self.hostif.sessions.get(session).and_then(|record| record.flows.get(flow)) else {
             return;
         };
-        self.edit(idx, |engine, idx| {
-            let conn = &mut engine.flows.get_mut(idx).conn;
+        self.edit(idx, |records, idx| {
+            let conn = &mut records.flows.get_mut(idx).conn;
             let before = core::mem::replace(&mut conn.sharing, Sharing::from_value(value));
             if conn.indexed && before != conn.sharing {
                 let FlowKey { scope, local, .. } = conn.key;
-                engine.names.in_use.remove(scope, local, before);
-                engine.names.in_use.add(scope, local, conn.sharing, conn.user);
+                records.names.in_use.remove(scope, local, before);
+                records.names.in_use.add(scope, local, conn.sharing, conn.user);
             }
         });
     }
@@ -64,21 +81,6 @@ impl Engine {
             self.stop_steering_listener(listener.local);
         }
         Some(listener)
-    }
-
-    /// Whether a SYN that meets a connection which a program is opening is for another user's listener all the same.
-    pub(super) fn is_listeners(&self, idx: FlowIdx, work: &RxWork<'_>) -> bool {
-        let Segment { ack, flags, .. } = work.rx.segment;
-        if !flags.syn() || flags.rst() || ack.is_some() {
-            return false;
-        }
-        let Flow { conn, tcb, .. } = self.flows.get(idx);
-        if tcb.state != TcpState::SynSent {
-            return false;
-        }
-        let uid =
-            self.hostif.sessions.get(conn.tenancy.owner().session).map_or(u32::MAX, |record| record.cred.uid);
-        self.listeners.others_listen_at(work.key.scope, work.key.local, uid)
     }
 }
 

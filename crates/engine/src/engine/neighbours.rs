@@ -1,10 +1,10 @@
 //! Neighbours: who is at which hardware address, by ARP and neighbour discovery on links of the engine's own, by the kernel's
 //! word on others.
 
-use super::Engine;
 use crate::control::route::Route;
 use crate::counter::Counter;
 use crate::flow::key::FlowKey;
+use crate::parts::{LinkPlanes, Records};
 use crate::work::{Arrival, ControlFrame, NeighbourMessage, Path};
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Instant, PortId};
@@ -14,7 +14,7 @@ use toe_wire::arp::{ArpOperation, ArpRepr};
 use toe_wire::icmpv6::ALL_NODES;
 use toe_wire::link::MacAddr;
 
-impl Engine {
+impl LinkPlanes<'_> {
     /// The path back to where a segment came from. Answers go by the route to the sender; a neighbour that was never
     /// heard of is learnt from its own frame, which saves a question.
     pub(super) fn path_of_sender(&mut self, port: PortId, key: &FlowKey, from_mac: MacAddr) -> Option<Path> {
@@ -32,7 +32,7 @@ impl Engine {
             Some(Route::Via { next_hop, .. }) => (port, next_hop),
             _ => (port, key.remote.addr),
         };
-        let neighbour = self.ip.neighbour((&self.flows, &self.udp), port, next_hop)?;
+        let neighbour = self.ip.neighbour((self.flows, self.udp), port, next_hop)?;
         let neighbours = &mut self.ip.ports[port.index()].neighbours;
         if !shared && neighbours.mac(neighbour).is_none() && next_hop == key.remote.addr {
             neighbours.learn(next_hop, from_mac);
@@ -63,7 +63,7 @@ impl Engine {
                 to: message.sender_ip,
                 source: message.target_ip,
             };
-            self.ip.push_control(&mut self.counters, port, reply);
+            self.ip.push_control(self.counters, port, reply);
         }
     }
 
@@ -102,7 +102,7 @@ impl Engine {
             // Somebody wants to have the address, and is to learn that it is taken.
             let (to, to_mac) = (ALL_NODES.into(), toe_wire::icmpv6::multicast_mac(ALL_NODES));
             let advert = ControlFrame::Advertise { to_mac, to, source: target, solicited: false };
-            self.ip.push_control(&mut self.counters, port, advert);
+            self.ip.push_control(self.counters, port, advert);
             return;
         }
         if let Some(mac) = source_mac
@@ -112,7 +112,7 @@ impl Engine {
         }
         let (to_mac, to) = (source_mac.unwrap_or(arrival.from_mac), arrival.src);
         let advert = ControlFrame::Advertise { to_mac, to, source: target, solicited: true };
-        self.ip.push_control(&mut self.counters, port, advert);
+        self.ip.push_control(self.counters, port, advert);
     }
 
     /// What waited for the neighbour may go.
@@ -124,12 +124,13 @@ impl Engine {
             }
         }
         for idx in self.flows.to_neighbour(path) {
-            self.schedule(idx);
+            self.ip.schedule(self.flows.get(idx), idx);
         }
     }
 
-    /// Asks again for neighbours that did not answer; fails what waits for those that never will.
-    pub(super) fn neighbours_timeout(&mut self, now: Instant) {
+    /// Asks again for neighbours that did not answer. Returns those that never will.
+    pub(super) fn neighbours_timeout(&mut self, now: Instant) -> Vec<Path> {
+        let mut silent = Vec::new();
         for at in 0..self.ip.ports.len() {
             let port = PortId(at as u8);
             let (mut ask, mut lost) = (Vec::new(), Vec::new());
@@ -139,27 +140,42 @@ impl Engine {
                     self.ip.steering.ask_neighbour(port, target);
                 } else if let Some(source) = self.ip.routes.source_to_ask(port, target) {
                     let ask = ControlFrame::AskNeighbour { target, source };
-                    self.ip.push_control(&mut self.counters, port, ask);
+                    self.ip.push_control(self.counters, port, ask);
                 }
             }
-            for neighbour in lost {
-                self.counters.add(Counter::NeighbourFailures);
-                self.neighbour_lost(Path::Port { port, neighbour });
-            }
+            silent.extend(lost.into_iter().map(|neighbour| self.no_answer(port, neighbour)));
         }
+        silent
     }
 
+    /// What waited for the neighbour is dropped.
+    fn no_answer(&mut self, port: PortId, neighbour: u16) -> Path {
+        self.counters.add(Counter::NeighbourFailures);
+        self.drop_lone(port, neighbour);
+        Path::Port { port, neighbour }
+    }
+
+    /// The kernel knows it no more. Returns it if it did not answer.
+    pub(super) fn neighbour_gone(&mut self, port: PortId, addr: Addr, failed: bool) -> Option<Path> {
+        let neighbour = self.ip.ports[port.index()].neighbours.forget(addr)?;
+        if failed {
+            return Some(self.no_answer(port, neighbour));
+        }
+        // Whoever has something to send asks again.
+        self.neighbour_found(Path::Port { port, neighbour });
+        None
+    }
+}
+
+impl Records<'_> {
     /// Connects that wait for a neighbour that does not answer fail; established flows go on trying, and those with something on
     /// its way have a soft error.
     pub(super) fn neighbour_lost(&mut self, path: Path) {
-        if let Path::Port { port, neighbour } = path {
-            self.drop_lone(port, neighbour);
-        }
         for idx in self.flows.to_neighbour(path) {
-            self.edit(idx, |engine, idx| {
-                let tcb = &mut engine.flows.get_mut(idx).tcb;
+            self.edit(idx, |records, idx| {
+                let tcb = &mut records.flows.get_mut(idx).tcb;
                 match tcb.state {
-                    TcpState::SynSent => engine.closed(idx, Errno::EHOSTUNREACH),
+                    TcpState::SynSent => records.closed(idx, Errno::EHOSTUNREACH),
                     _ if tcb.outstanding() > 0 => soft_error::arrived(tcb, Errno::EHOSTUNREACH),
                     _ => {}
                 }

@@ -4,8 +4,8 @@ use super::Engine;
 use super::names::in_zone;
 use crate::control::network::{NetworkChange, NetworkRequest};
 use crate::control::route::{Interface, KernelRoute, Route};
-use crate::counter::Counter;
 use crate::hostif::channels::ChannelRequest;
+use crate::parts::Records;
 use crate::work::{Captured, Link, Path};
 use std::collections::HashMap;
 use toe_base::{Addr, FlowIdx, PortId};
@@ -28,7 +28,7 @@ impl Engine {
         match change {
             NetworkChange::Loopback => self.ip.routes.enable_local(),
             NetworkChange::Shared { port } => self.ip.share_port(port),
-            NetworkChange::Link { port, link } => self.link_changed(port, link),
+            NetworkChange::Link { port, link } => self.records().link_changed(port, link),
             NetworkChange::Address { port, addr, prefix_len } => {
                 let crate::parts::Port { link, shared, .. } = self.ip.ports[port.index()];
                 let (addr, prefix_len) = (in_zone(addr, link.zone), prefix_len.min(addr.bits()));
@@ -43,12 +43,15 @@ impl Engine {
             NetworkChange::Neighbour { port, addr, mac, is_doubtful } => {
                 let known = self.ip.ports[port.index()].neighbours.set(addr, mac, is_doubtful);
                 if let Some(neighbour) = known {
-                    self.neighbour_found(Path::Port { port, neighbour });
+                    self.links().neighbour_found(Path::Port { port, neighbour });
                 }
             }
-            NetworkChange::NoNeighbour { port, addr, failed } => self.neighbour_gone(port, addr, failed),
+            NetworkChange::NoNeighbour { port, addr, failed } => {
+                let lost = self.links().neighbour_gone(port, addr, failed);
+                lost.into_iter().for_each(|path| self.records().neighbour_lost(path));
+            }
             NetworkChange::PortReserved(port) => self.ip.steering.add_reserved(port),
-            NetworkChange::SteeringRefused { local } => self.leave_listener_to_kernel(local),
+            NetworkChange::SteeringRefused { local } => self.records().leave_listener_to_kernel(local),
         }
     }
 
@@ -61,22 +64,6 @@ impl Engine {
         let network = doubted.map(|identity| NetworkRequest::LookAtTwin { identity });
         let network = network.or_else(|| self.ip.steering.poll()).map(DriverRequest::Network);
         network.or_else(|| self.hostif.channels.poll().map(DriverRequest::Channel))
-    }
-
-    fn link_changed(&mut self, port: PortId, link: Link) {
-        self.ip.ports[port.index()].link = link;
-        let here: Vec<FlowIdx> =
-            self.flows.by_path(|path| matches!(path, Path::Port { port: p, .. } if p == port));
-        for idx in here {
-            let conn = &self.flows.get(idx).conn;
-            let mss_max = self.ip.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
-            self.edit(idx, |engine, idx| {
-                let snd = &mut engine.flows.get_mut(idx).tcb.snd;
-                snd.mss = snd.mss.min(mss_max);
-                // Nor is a larger one probed for.
-                snd.mss_max = snd.mss_max.min(mss_max);
-            });
-        }
     }
 
     fn routes_changed(&mut self, routes: &[KernelRoute]) {
@@ -99,15 +86,22 @@ impl Engine {
             }
         }
     }
+}
 
-    fn neighbour_gone(&mut self, port: PortId, addr: Addr, failed: bool) {
-        let Some(neighbour) = self.ip.ports[port.index()].neighbours.forget(addr) else { return };
-        if failed {
-            self.counters.add(Counter::NeighbourFailures);
-            self.neighbour_lost(Path::Port { port, neighbour });
-        } else {
-            // Whoever has something to send asks again.
-            self.neighbour_found(Path::Port { port, neighbour });
+impl Records<'_> {
+    fn link_changed(&mut self, port: PortId, link: Link) {
+        self.ip.ports[port.index()].link = link;
+        let here: Vec<FlowIdx> =
+            self.flows.by_path(|path| matches!(path, Path::Port { port: p, .. } if p == port));
+        for idx in here {
+            let conn = &self.flows.get(idx).conn;
+            let mss_max = self.ip.path_mss(conn.path, conn.key.remote.addr).saturating_sub(TIMESTAMPS_LEN);
+            self.edit(idx, |records, idx| {
+                let snd = &mut records.flows.get_mut(idx).tcb.snd;
+                snd.mss = snd.mss.min(mss_max);
+                // Nor is a larger one probed for.
+                snd.mss_max = snd.mss_max.min(mss_max);
+            });
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Completions of what a record says, and answers to commands. Which records have something to say is asked after each change;
 //! [`super::completions`] brings it to the rings.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::flow::record::{Flow, OpenNotice, Unsent};
 use crate::hostif::outbox::Place;
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface};
 use toe_abi::attach::FenceReason;
 use toe_abi::command::{
     FLOW_ECN, FLOW_RECEIVE_SHUT, FLOW_SACK, FLOW_SYN_DATA, FLOW_TIMESTAMPS, FLOW_WAITS_FOR_DATA,
@@ -37,7 +37,7 @@ pub(super) fn has_something(flow: &Flow, extents: &ExtentPool) -> bool {
             || tcb.receiving.buffer.published != tcb.data_nxt())
 }
 
-impl Engine {
+impl FlowMemory<'_> {
     /// Writes the flow's information record, which its owner reads.
     pub(super) fn tell_flow_info<H: HostMemory>(&mut self, idx: Edit<'_>, host: &mut H) {
         let (flow, path) = self.flows.with_path_mut(idx);
@@ -158,10 +158,12 @@ impl HostInterface {
             queue_set,
             Completion::CommandResult { token, command: command.kind(), errno, id },
         );
-        if self.sessions.answers_are_full(session, queue_set) {
-            Err(FenceReason::CompletionOverflow)
-        } else {
-            Ok(())
-        }
+        self.takes_answers(session, queue_set)
+    }
+
+    /// Whether the host takes what it is told.
+    pub(super) fn takes_answers(&self, session: SessionId, queue_set: QueueSetId) -> Result<(), FenceReason> {
+        let is_full = self.sessions.answers_are_full(session, queue_set);
+        if is_full { Err(FenceReason::CompletionOverflow) } else { Ok(()) }
     }
 }

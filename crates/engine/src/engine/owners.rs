@@ -1,14 +1,14 @@
 //! Who has a connection, and what is written down of that: its record's owner, the owner word, options that another process may ask for, what
 //! is charged to whom. A change of hands ([`super::claim`], [`super::hand_out`], [`super::session_end`]) is made of these.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::control::holders::Holder;
 use crate::control::listen::Listeners;
 use crate::control::listener_idx::ListenerIdx;
 use crate::control::process_each;
 use crate::flow::tenancy::TenancyEvent;
 use crate::hostif::session::Beginning;
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface, Records};
 use crate::store::FlowStore;
 use crate::work::Owner;
 use core::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use zerocopy::IntoBytes;
 /// Of what came out of order so many bytes go along: they are copied at once, as what fills the gaps between them may come at any time.
 const OUT_OF_ORDER_MAX: u32 = 1 << 20;
 
-impl Engine {
+impl FlowMemory<'_> {
     /// Moves unread data to another session's memory; `asker` may have copied of it ([`super::carry`]).
     pub(super) fn move_receive_memory<H: HostMemory>(
         &mut self,
@@ -57,7 +57,7 @@ impl Engine {
         moved.unwrap_or(false)
     }
 
-    /// Copies unacknowledged send data into the engine's own memory, so that the old owners' is their own again; `asker` may have copied of
+    /// Copies unacknowledged send data into the memory's own memory, so that the old owners' is their own again; `asker` may have copied of
     /// it ([`super::carry`]).
     pub(super) fn stage_send_data<H: HostMemory>(
         &mut self,
@@ -101,7 +101,9 @@ impl Engine {
         }
         true
     }
+}
 
+impl Records<'_> {
     /// A process that began with a connection ends: perhaps it was made for that one.
     pub(super) fn note_end_of(&mut self, now: Instant, beginning: Beginning) {
         let Beginning::Connection(claim) = beginning else { return };

@@ -2,9 +2,9 @@
 //! again: RFC 2018 section 8), and a window's memory is cut down to what is in order and waits to be read. That is
 //! never dropped. Linux: `tcp_prune_queue`, `tcp_collapse`, `tcp_prune_ofo_queue`.
 
-use super::{Edit, Engine};
+use super::Edit;
 use crate::counter::Counter;
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface};
 use crate::work::UserIdx;
 use toe_base::SessionId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
@@ -13,7 +13,7 @@ use toe_tcp::pressure::Pressure;
 /// Flows that give at a time, so that no segment costs much more than another.
 const AT_ONCE: usize = 4;
 
-impl Engine {
+impl FlowMemory<'_> {
     /// Text for a flow of `session` has come: it shall find memory, whatever others keep theirs for.
     pub(super) fn relieve(&mut self, session: SessionId) {
         for _ in 0..AT_ONCE {
@@ -21,7 +21,7 @@ impl Engine {
                 return;
             }
             let Some(idx) = self.flows.reclaimables.take_largest(session) else { return };
-            Edit::run(self, idx, prune, |engine, idx, _| engine.flows.note_reclaimable(*idx));
+            Edit::run(self, idx, prune, |memory, idx, _| memory.flows.note_reclaimable(*idx));
         }
     }
 
@@ -37,18 +37,18 @@ impl Engine {
     }
 }
 
-fn prune(engine: &mut Engine, idx: Edit<'_>) {
-    let before = engine.flows.get(*idx).tcb.receiving.buffer.memory();
-    if !engine.flows.get(*idx).tcb.receiving.held.is_empty() {
-        engine.forget_out_of_order(idx);
+fn prune(memory: &mut FlowMemory<'_>, idx: Edit<'_>) {
+    let before = memory.flows.get(*idx).tcb.receiving.buffer.memory();
+    if !memory.flows.get(*idx).tcb.receiving.held.is_empty() {
+        memory.forget_out_of_order(idx);
     }
-    let flow = engine.flows.get_mut(idx);
+    let flow = memory.flows.get_mut(idx);
     let data_nxt = flow.tcb.data_nxt();
     flow.tcb.receiving.buffer.window_max = flow.tcb.receiving.buffer.window_max.min(RECEIVE_WINDOW_INITIAL);
-    let arena = engine.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
+    let arena = memory.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
     flow.tcb.receiving.buffer.collapse(arena, data_nxt);
     if flow.tcb.receiving.buffer.memory() < before {
-        engine.counters.add(Counter::CollapsedWindows);
+        memory.counters.add(Counter::CollapsedWindows);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::control::listener_idx::ListenerIdx;
 use crate::counter::{Counter, Counters};
 use crate::hostif::anchors::{Closed, IN_HAND_MAX};
 use crate::hostif::users::{Refused, Resource, UserIdx};
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface};
 use crate::store::FlowStore;
 use toe_abi::errno::Errno;
 use toe_abi::region::RegionLayout;
@@ -48,14 +48,16 @@ impl Engine {
         }
         true
     }
+}
 
-    /// Whether a flow may be the session's, as far as what its user may have decides it.
+impl FlowMemory<'_> {
+    /// Whether a flow may be the session's, as far as what it and its user may have decides it.
     pub(super) fn may_own(&mut self, idx: FlowIdx, session: SessionId) -> Result<(), Errno> {
         let user = self.hostif.sessions.user_of(session);
-        if self.flows.get(idx).conn.user == user {
-            return Ok(());
+        if self.flows.get(idx).conn.user != user {
+            self.hostif.may_take(self.counters, user, Resource::Flows)?;
         }
-        self.hostif.may_take(&mut self.counters, user, Resource::Flows)
+        if self.hostif.sessions.may_have_flow(session) { Ok(()) } else { Err(Errno::EDQUOT) }
     }
 }
 
@@ -145,5 +147,27 @@ impl HostInterface {
     ) -> Result<(), Errno> {
         let may = self.sessions.users().may_take(user, resource, 1);
         may.map_err(|refused| self.refuse(counters, user, resource, refused))
+    }
+
+    /// There is one less of what somebody was charged for, if anybody was.
+    pub(super) fn give(&mut self, payer: Option<UserIdx>, resource: Resource) {
+        payer.into_iter().for_each(|payer| self.sessions.users_mut().give(payer, resource, 1));
+    }
+
+    /// The session's user, who is charged for one more of that.
+    pub(super) fn charge(
+        &mut self,
+        counters: &mut Counters,
+        id: SessionId,
+        resource: Resource,
+    ) -> Result<UserIdx, Errno> {
+        let payer = self.sessions.get(id).ok_or(Errno::EINVAL)?.user;
+        match self.sessions.users_mut().take(payer, resource, 1) {
+            Ok(()) => Ok(payer),
+            Err(refused) => {
+                counters.add(Counter::OverQuota);
+                Err(refused.into())
+            }
+        }
     }
 }

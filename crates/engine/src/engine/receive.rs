@@ -10,6 +10,7 @@ use crate::ingress;
 use crate::ingress::At;
 use crate::ingress::arrived::{Arrived, ArrivedTcp};
 use crate::ingress::facts::facts_of;
+use crate::parts::{Records, TcpPlanes};
 use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{Incoming, Lone, Piece, RxPacket, RxWork, Sighting};
 use toe_abi::capture::{Direction, Facts};
@@ -121,20 +122,21 @@ impl Engine {
     ) -> Option<Incoming<'f>> {
         match arrived {
             Arrived::Tcp(tcp) => self.tcp_frame_arrives(now, port, &tcp, Payload::Frame(tcp.payload), host),
-            Arrived::Arp(message) => self.arp_arrives(port, &message),
-            Arrived::Neighbour(message) => self.neighbour_message(port, &message),
+            Arrived::Arp(message) => self.links().arp_arrives(port, &message),
+            Arrived::Neighbour(message) => self.links().neighbour_message(port, &message),
             Arrived::EchoRequest { arrival, ident, seq, data } => {
                 match icmp::echo_reply(arrival.from_mac, arrival.src, arrival.dst, ident, seq, data) {
                     Some(reply) => self.ip.push_control(&mut self.counters, port, reply),
                     None => self.counters.add(Counter::DropBadIcmp),
                 }
             }
-            Arrived::IcmpError(error) => self.icmp_error(now, &error),
+            Arrived::IcmpError(error) => self.records().icmp_error(now, &error),
             Arrived::Fragment(piece) => return self.fragment_arrived(now, port, &piece, host),
             Arrived::Datagram(datagram) => return self.datagrams().arrives(now, Some(port), datagram, None),
             Arrived::DatagramError(error) => return self.datagrams().error_arrives(now, error),
             Arrived::Other { arrival, protocol, bytes } => {
-                self.packet_arrives(now, &RxPacket { port, arrival, protocol, bytes });
+                let others = (&mut self.protocols, &mut self.counters);
+                self.ip.packet_arrives(others, now, &RxPacket { port, arrival, protocol, bytes });
             }
             Arrived::Ignored => {}
         }
@@ -159,7 +161,7 @@ impl Engine {
         let path = match flow {
             // It has its path already, and keeps it while routes do not change.
             Some(idx) => Some(self.flows.get(idx).conn.path),
-            None => self.path_of_sender(port, &key, tcp.from_mac),
+            None => self.links().path_of_sender(port, &key, tcp.from_mac),
         };
         let Some(path) = path else {
             self.counters.add(Counter::DropBadAddress);
@@ -167,7 +169,9 @@ impl Engine {
         };
         let mut own = Vec::new();
         let payload = match payload {
-            Payload::Tail(tail, at) if flow.is_some_and(|idx| self.holds_some_of(idx, &segment)) => {
+            Payload::Tail(tail, at)
+                if flow.is_some_and(|idx| self.records().holds_some_of(idx, &segment)) =>
+            {
                 own.resize(tcp.payload.len(), 0);
                 if !tail.read(at, &mut own) {
                     self.counters.add(Counter::DropTruncated);
@@ -177,72 +181,8 @@ impl Engine {
             }
             payload => payload,
         };
-        self.tcp_arrives_for(
-            now,
-            known,
-            &RxWork { key, path, rx: RxSegment { segment, is_marked, payload } },
-            host,
-        );
-    }
-
-    /// Whether some of its bytes came before, beyond a hole. A link that writes to a program's memory itself may fail in the middle of it, and
-    /// bytes that the peer was told have come would be lost.
-    fn holds_some_of(&self, idx: FlowIdx, segment: &Segment) -> bool {
-        let (start, end) = (segment.seq, segment.seq.plus(segment.len));
-        let held = self.flows.get(idx).tcb.receiving.held.ranges(&self.tcp.held);
-        held.iter().any(|range| range.start.before(end) && start.before(range.end))
-    }
-
-    /// A segment for one connection, from a frame or from another flow of this engine.
-    pub(super) fn tcp_arrives<H: HostMemory>(&mut self, now: Instant, work: &RxWork<'_>, host: &mut H) {
-        self.tcp_arrives_for(now, self.flows.named(&work.key), work, host);
-    }
-
-    /// The same, `known` being who has its name.
-    fn tcp_arrives_for<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        known: Option<KeyHolder>,
-        work: &RxWork<'_>,
-        host: &mut H,
-    ) {
-        let segment = &work.rx.segment;
-        // The sequence numbers of a new life lie beyond those of the old one.
-        let mut beyond = None;
-        if let Some(KeyHolder::TimeWait(idx)) = known {
-            beyond = self.arrives_in_time_wait(now, idx, work);
-            if beyond.is_none() {
-                return;
-            }
-        }
-        let known = known.and_then(KeyHolder::flow);
-        if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(now, *idx, work)) {
-            self.edit(idx, Engine::remove_flow);
-        } else if let Some(idx) = known.filter(|idx| self.is_listeners(*idx, work)) {
-            // Whoever is opening it has the port from before the listener had it.
-            self.edit(idx, |engine, idx| engine.closed(idx, Errno::EADDRINUSE));
-        } else if let Some(idx) = known {
-            if self.must_wait_for_accept(idx, segment) {
-                self.counters.add(Counter::DropAcceptQueueFull);
-                return;
-            }
-            let tcb = &self.flows.get(idx).tcb;
-            if tcb.state != TcpState::TimeWait || !is_new_life(tcb.rcv.nxt, tcb.ts_recent(), segment) {
-                self.edit(idx, |engine, idx| engine.flow_receives(now, idx, work, host));
-                return;
-            }
-            beyond = Some(tcb.snd.nxt.plus(1 << 16));
-            // The record stays while a program holds it: there may be data that it has not read.
-            self.edit(idx, |engine, idx| engine.closed(idx, Errno::OK));
-        }
-        if segment.flags.syn() && segment.ack.is_none() && !segment.flags.rst() {
-            self.syn_arrives(now, work, beyond, host);
-            return;
-        }
-        if self.cookie_arrives(now, work, host) {
-            return;
-        }
-        self.nobodys(now, work);
+        self.planes(now, host)
+            .tcp_arrives_for(known, &RxWork { key, path, rx: RxSegment { segment, is_marked, payload } });
     }
 
     /// [`Engine::handle_frame`] while somebody watches.
@@ -258,11 +198,11 @@ impl Engine {
         let zone = self.ip.ports[port.index()].link.zone;
         let key = known.key(Direction::In, zone);
         // A segment that ends its connection is that connection's all the same.
-        let owner = key.and_then(|key| self.end_of(&key));
-        self.take_drop();
+        let owner = key.and_then(|key| self.records().end_of(&key));
+        self.records().take_drop();
         let incoming = self.take_frame(now, port, frame, offload, None, host);
-        let reason = self.take_drop();
-        let owner = owner.or_else(|| key.and_then(|key| self.end_of(&key)));
+        let reason = self.records().take_drop();
+        let owner = owner.or_else(|| key.and_then(|key| self.records().end_of(&key)));
         let sighting = known.sighting(Some(port), Direction::In, [None, owner], reason);
         let wants = |packet: &Sighting| self.hostif.may_want(packet);
         // What is still to be handed over may be dropped yet.
@@ -281,27 +221,85 @@ impl Engine {
         }
         incoming
     }
+}
+
+impl Records<'_> {
+    /// Whether some of its bytes came before, beyond a hole. A link that writes to a program's memory itself may fail in the middle of it, and
+    /// bytes that the peer was told have come would be lost.
+    fn holds_some_of(&self, idx: FlowIdx, segment: &Segment) -> bool {
+        let (start, end) = (segment.seq, segment.seq.plus(segment.len));
+        let held = self.flows.get(idx).tcb.receiving.held.ranges(&self.tcp.held);
+        held.iter().any(|range| range.start.before(end) && start.before(range.end))
+    }
+}
+
+impl<H: HostMemory> TcpPlanes<'_, H> {
+    /// A segment for one connection, from a frame or from another flow of this engine.
+    pub(super) fn tcp_arrives(&mut self, work: &RxWork<'_>) {
+        self.tcp_arrives_for(self.records.flows.named(&work.key), work);
+    }
+
+    /// The same, `known` being who has its name.
+    fn tcp_arrives_for(&mut self, known: Option<KeyHolder>, work: &RxWork<'_>) {
+        let segment = &work.rx.segment;
+        // The sequence numbers of a new life lie beyond those of the old one.
+        let mut beyond = None;
+        if let Some(KeyHolder::TimeWait(idx)) = known {
+            beyond = self.arrives_in_time_wait(idx, work);
+            if beyond.is_none() {
+                return;
+            }
+        }
+        let known = known.and_then(KeyHolder::flow);
+        if let Some(idx) = known.filter(|idx| self.answers_earlier_cookie(*idx, work)) {
+            self.records.edit(idx, Records::remove_flow);
+        } else if let Some(idx) = known.filter(|idx| self.records.is_listeners(*idx, work)) {
+            // Whoever is opening it has the port from before the listener had it.
+            self.edit(idx, |planes, idx| planes.records.closed(idx, Errno::EADDRINUSE));
+        } else if let Some(idx) = known {
+            if self.records.must_wait_for_accept(idx, segment) {
+                self.records.counters.add(Counter::DropAcceptQueueFull);
+                return;
+            }
+            let tcb = &self.records.flows.get(idx).tcb;
+            if tcb.state != TcpState::TimeWait || !is_new_life(tcb.rcv.nxt, tcb.ts_recent(), segment) {
+                self.edit(idx, |planes, idx| planes.flow_receives(idx, work));
+                return;
+            }
+            beyond = Some(tcb.snd.nxt.plus(1 << 16));
+            // The record stays while a program holds it: there may be data that it has not read.
+            self.edit(idx, |planes, idx| planes.records.closed(idx, Errno::OK));
+        }
+        if segment.flags.syn() && segment.ack.is_none() && !segment.flags.rst() {
+            self.syn_arrives(work, beyond);
+            return;
+        }
+        if self.cookie_arrives(work) {
+            return;
+        }
+        self.records.nobodys(self.now, work);
+    }
 
     /// A segment for a connection in TIME_WAIT that no program has. Returns where the numbers of a new life may begin, if it is for one.
-    fn arrives_in_time_wait(&mut self, now: Instant, idx: TimeWaitIdx, work: &RxWork<'_>) -> Option<SeqNum> {
-        let waiting = self.flows.time_waits.get_mut(idx)?;
+    fn arrives_in_time_wait(&mut self, idx: TimeWaitIdx, work: &RxWork<'_>) -> Option<SeqNum> {
+        let waiting = self.records.flows.time_waits.get_mut(idx)?;
         let TimeWaitFlow { key, tcp, .. } = waiting;
         if is_new_life(tcp.rcv_nxt, tcp.ts_recent(), &work.rx.segment) {
             let beyond = tcp.snd_nxt.plus(1 << 16);
-            self.leave_time_wait(idx);
+            self.records.leave_time_wait(idx);
             return Some(beyond);
         }
-        match tcp.segment_arrives(&mut self.tcp.in_time_wait(now), &work.rx.segment) {
+        match tcp.segment_arrives(&mut self.records.tcp.in_time_wait(self.now), &work.rx.segment) {
             TimeWaitEffect::Nothing => {}
             TimeWaitEffect::Answer(duplicate) => {
-                let offset = timestamp_offset(&self.config.secret, key);
-                let segment = tcp.ack(now.tcp_timestamp_ms().wrapping_add(offset), duplicate);
+                let offset = timestamp_offset(&self.secret, key);
+                let segment = tcp.ack(self.now.tcp_timestamp_ms().wrapping_add(offset), duplicate);
                 let lone = Lone { key: *key, segment, traffic_class: tcp.traffic_class };
-                self.send_alone(now, work.path, lone);
+                self.records.ip.send_alone(self.records.counters, self.now, work.path, lone);
             }
-            TimeWaitEffect::Reset => self.leave_time_wait(idx),
+            TimeWaitEffect::Reset => self.records.leave_time_wait(idx),
         }
-        self.flows.time_waits.note_change(idx);
+        self.records.flows.time_waits.note_change(idx);
         None
     }
 }

@@ -299,7 +299,7 @@ impl<'e> EngineView<'e> {
                 Path::Port { port, .. } => Some(port),
             },
             listener: false,
-            tcp: Some(self.0.tcp_report(now, idx)),
+            tcp: Some(self.tcp_report(now, idx)),
             udp: None,
         }
     }

@@ -7,7 +7,8 @@ use crate::counter::Counter;
 use crate::hostif::closing::{Closing, Resets};
 use crate::hostif::session::{SessionQueueSet, SessionStage};
 use crate::hostif::users::{Resource, UserIdx};
-use crate::parts::HostInterface;
+use crate::parts::{FlowMemory, HostInterface, Records, TcpPlanes};
+use crate::store::FlowStore;
 use crate::via::Ended;
 use crate::work::Owner;
 use toe_abi::attach::FenceReason;
@@ -31,7 +32,7 @@ pub struct LeftBehind {
 
 impl Engine {
     /// A session's process is gone, or has detached. What other processes hold too lives on: each flow ends with its
-    /// anchor, not with the session. One that had many of them gives them up in steps ([`Engine::leave_some`]).
+    /// anchor, not with the session. One that had many of them gives them up in steps (`leave_some`).
     /// Returns what its driver has for it, and is to take away.
     pub fn close_session<H: HostMemory>(
         &mut self,
@@ -42,26 +43,31 @@ impl Engine {
         let left = LeftBehind {
             lanes: self.hostif.leave_lanes(session),
             datagrams: self.datagrams().leave(session),
-            virtual_interfaces: self.leave_via(session),
+            virtual_interfaces: self.hostif.leave_via(&mut self.via, session),
         };
-        self.begin_closing(now, session, Resets::None, host);
+        self.planes(now, host).begin_closing(session, Resets::None);
         left
     }
 
+    /// Frees the id of a closed session, unless something refers to its memory still; whether it is free.
+    pub fn forget_session(&mut self, session: SessionId) -> bool {
+        let is_drained = self.hostif.is_drained(session);
+        if is_drained && let Some(record) = self.hostif.sessions.forget(session) {
+            self.names.leave(record.scope);
+        }
+        is_drained
+    }
+}
+
+impl<H: HostMemory> TcpPlanes<'_, H> {
     /// The same; `resets`: which connections end with RST, at once.
-    fn begin_closing<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        resets: Resets,
-        host: &mut H,
-    ) {
-        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
+    fn begin_closing(&mut self, session: SessionId, resets: Resets) {
+        let Some(record) = self.records.hostif.sessions.get_mut(session) else { return };
         if session.0 == 0 || !record.is_open() {
             return;
         }
-        self.hostif.forget_carried(session);
-        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
+        self.records.hostif.forget_carried(session);
+        let Some(record) = self.records.hostif.sessions.get_mut(session) else { return };
         record.stage = SessionStage::Leaving;
         let beginning = core::mem::take(&mut record.beginning);
         for SessionQueueSet { answers, .. } in &mut record.queue_sets {
@@ -71,59 +77,66 @@ impl Engine {
         let listeners: Vec<_> = record.listeners.values().collect();
         // First of all: it is handed nothing more.
         for idx in listeners {
-            if let Some(listener) = self.listeners.get_mut(idx) {
+            if let Some(listener) = self.records.listeners.get_mut(idx) {
                 listener.holders.remove(|holder| holder.session == session);
             }
         }
-        self.note_end_of(now, beginning);
+        self.records.note_end_of(self.now, beginning);
         if has_none {
-            self.end_closing(now, session, host);
+            self.end_closing(session);
         } else {
-            self.hostif.closing.push_back(Closing { session, resets, next: 0 });
-            self.leave_some(now, host);
+            self.records.hostif.closing.push_back(Closing { session, resets, next: 0 });
+            self.leave_some();
         }
     }
 
     /// Takes some more of their connections from sessions that are closed. Returns how many.
-    pub(super) fn leave_some<H: HostMemory>(&mut self, now: Instant, host: &mut H) -> usize {
+    pub(super) fn leave_some(&mut self) -> usize {
         let mut copied = 0;
         for done in 0..LEAVES_AT_ONCE {
-            let Some(Closing { session, resets, next: at }) = self.hostif.closing.front().copied() else {
+            let Some(Closing { session, resets, next: at }) = self.records.hostif.closing.front().copied()
+            else {
                 return done;
             };
-            let found = self.hostif.sessions.get(session).and_then(|record| record.flows.next_from(at));
+            let found =
+                self.records.hostif.sessions.get(session).and_then(|record| record.flows.next_from(at));
             let Some((next, idx)) = found else {
-                self.hostif.closing.pop_front();
-                self.end_closing(now, session, host);
+                self.records.hostif.closing.pop_front();
+                self.end_closing(session);
                 continue;
             };
-            if let Some(closing) = self.hostif.closing.front_mut() {
+            if let Some(closing) = self.records.hostif.closing.front_mut() {
                 closing.next = next;
             }
             // What nobody has accepted may be accepted elsewhere, as long as all of its bytes are there.
-            let flow = self.flows.get(idx);
+            let flow = self.records.flows.get(idx);
             let taken = flow.conn.tenancy.is_held() || flow.tcb.is_written();
             if resets == Resets::All || resets == Resets::Accepted && taken {
-                self.edit(idx, |engine, idx| engine.app_close(now, idx, true, host));
+                self.edit(idx, |planes, idx| planes.records.app_close(planes.now, idx, true, planes.host));
             }
-            if !self.flows.is_used(idx) || self.flows.get(idx).conn.tenancy.owner().session != session {
+            if !self.records.flows.is_used(idx)
+                || self.records.flows.get(idx).conn.tenancy.owner().session != session
+            {
                 continue;
             }
-            let goes_along = if is_private(self, idx) { 0 } else { unread_len(self, idx) };
+            let goes_along =
+                if is_private(&self.records, idx) { 0 } else { unread_len(self.records.flows, idx) };
             copied = goes_along.saturating_add(copied);
-            if goes_along > 0 && carry(self, session, (idx, SessionId(0).into()), host) {
+            if goes_along > 0
+                && carry(&mut self.records.memory(), session, (idx, SessionId(0).into()), self.host)
+            {
                 // The rest of it, and the connections behind it, in the next steps.
-                if let Some(closing) = self.hostif.closing.front_mut() {
+                if let Some(closing) = self.records.hostif.closing.front_mut() {
                     closing.next = at;
                 }
                 return done + 1;
             }
-            if is_private(self, idx) {
+            if is_private(&self.records, idx) {
                 // Nobody else can have it, and a copy of the anchor's last use would keep it for ever.
-                self.close_after_peer(now, idx, false, host);
+                self.close_after_peer(idx, false);
             }
-            self.edit(idx, |engine, idx| engine.leave_flow(now, idx, session, host));
-            self.hostif.forget_carried(session);
+            self.edit(idx, |planes, idx| planes.leave_flow(idx, session));
+            self.records.hostif.forget_carried(session);
             if copied >= STEP {
                 return done + 1;
             }
@@ -132,49 +145,58 @@ impl Engine {
     }
 
     /// The session has no connections any more.
-    fn end_closing<H: HostMemory>(&mut self, now: Instant, session: SessionId, host: &mut H) {
-        let Some(record) = self.hostif.sessions.get_mut(session) else { return };
+    fn end_closing(&mut self, session: SessionId) {
+        let Some(record) = self.records.hostif.sessions.get_mut(session) else { return };
         record.stage = SessionStage::Closed;
         let listeners: Vec<_> = record.listeners.values().collect();
         for idx in listeners {
-            self.hand_out(now, idx, host);
+            self.records.accepting(self.now, self.host).hand_out(idx);
         }
-        self.hostif.leave_channels(session);
-        self.hostif.forget_twins(&mut self.names, session);
-        let forgotten = self.hostif.anchors.forget_session(session);
-        let user = self.hostif.sessions.user_of(session);
-        self.hostif.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
+        self.records.hostif.leave_channels(session);
+        self.records.hostif.forget_twins(self.records.names, session);
+        let forgotten = self.records.hostif.anchors.forget_session(session);
+        let user = self.records.hostif.sessions.user_of(session);
+        self.records.hostif.sessions.users_mut().give(user, Resource::Anchors, u64::from(forgotten));
     }
 
     /// Takes a flow from a session that is going away.
-    fn leave_flow<H: HostMemory>(&mut self, now: Instant, idx: Edit<'_>, session: SessionId, host: &mut H) {
-        let lost = self.hostif.let_go_of_channel(&mut self.flows, idx, host);
-        let pinned = self.pin(idx, session, host)
-            && self.hostif.move_options(&mut self.flows, idx, Owner::default(), host);
-        self.hostif.disown(&mut self.flows, idx);
-        if pinned && self.flows.get(*idx).tcb.orphaned {
+    fn leave_flow(&mut self, idx: Edit<'_>, session: SessionId) {
+        let lost = self.records.hostif.let_go_of_channel(self.records.flows, idx, self.host);
+        let pinned = self.records.memory().pin(idx, session, self.host)
+            && self.records.hostif.move_options(self.records.flows, idx, Owner::default(), self.host);
+        self.records.hostif.disown(self.records.flows, idx);
+        if pinned && self.records.flows.get(*idx).tcb.orphaned {
             return;
         }
-        if !pinned || !self.move_receive_memory(idx, session, SessionId(0), host) {
-            self.abort(now, idx, Errno::ENOMEM);
-            self.app_close(now, idx, true, host);
+        if !pinned || !self.records.memory().move_receive_memory(idx, session, SessionId(0), self.host) {
+            self.records.abort(self.now, idx, Errno::ENOMEM);
+            self.records.app_close(self.now, idx, true, self.host);
             return;
         }
         if lost {
             // Another process may hold the descriptor, and what came through the channel died with this one.
-            self.abort_with_hole(now, idx);
+            self.records.abort_with_hole(self.now, idx);
         }
-        let flow = self.flows.get(*idx);
+        let flow = self.records.flows.get(*idx);
         match flow.conn.tenancy.is_held() {
             true => {}
             // Its program had taken it, and only that had not come through: it ends as any that nobody has. So does one whose listener is gone.
             false if flow.tcb.is_written() || flow.conn.tenancy.listener().is_none() => {
-                self.close_after_peer(now, *idx, false, host);
+                self.close_after_peer(*idx, false);
             }
-            false => self.listeners.return_to_listener(&mut self.flows, idx),
+            false => self.records.listeners.return_to_listener(self.records.flows, idx),
         }
     }
 
+    /// [`crate::ControlEvent::Fenced`].
+    pub(super) fn fence(&mut self, session: SessionId, reason: FenceReason) {
+        self.records.counters.add(Counter::of_fence(reason));
+        let resets = if reason == FenceReason::MemoryLost { Resets::All } else { Resets::Accepted };
+        self.begin_closing(session, resets);
+    }
+}
+
+impl FlowMemory<'_> {
     /// Notes that a closed session's region is still read from. A flow notes one such region: when it reads from
     /// another one too, all goes to staging memory. `false`: there is not enough of that.
     fn pin<H: HostMemory>(&mut self, idx: Edit<'_>, session: SessionId, host: &mut H) -> bool {
@@ -190,39 +212,17 @@ impl Engine {
         }
         true
     }
-
-    /// [`crate::ControlEvent::Fenced`].
-    pub(super) fn fence<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        reason: FenceReason,
-        host: &mut H,
-    ) {
-        self.counters.add(Counter::of_fence(reason));
-        let resets = if reason == FenceReason::MemoryLost { Resets::All } else { Resets::Accepted };
-        self.begin_closing(now, session, resets, host);
-    }
-
-    /// Frees the id of a closed session, unless something refers to its memory still; whether it is free.
-    pub fn forget_session(&mut self, session: SessionId) -> bool {
-        let is_drained = self.hostif.is_drained(session);
-        if is_drained && let Some(record) = self.hostif.sessions.forget(session) {
-            self.names.leave(record.scope);
-        }
-        is_drained
-    }
 }
 
 /// Whether nobody but the session that goes can have the flow.
-fn is_private(engine: &Engine, idx: FlowIdx) -> bool {
-    let anchor = engine.flows.get(idx).conn.tenancy.lifetime();
-    anchor.is_some_and(|anchor| engine.hostif.anchors.is_private(anchor))
+fn is_private(records: &Records<'_>, idx: FlowIdx) -> bool {
+    let anchor = records.flows.get(idx).conn.tenancy.lifetime();
+    anchor.is_some_and(|anchor| records.hostif.anchors.is_private(anchor))
 }
 
 /// How much of what it has received somebody else may read.
-fn unread_len(engine: &Engine, idx: FlowIdx) -> u32 {
-    let tcb = &engine.flows.get(idx).tcb;
+fn unread_len(flows: &FlowStore, idx: FlowIdx) -> u32 {
+    let tcb = &flows.get(idx).tcb;
     if tcb.receiving.buffer.session.0 == 0 { 0 } else { tcb.receiving.buffer.unconsumed(tcb.data_nxt()) }
 }
 

@@ -6,13 +6,13 @@ use crate::control::listener_idx::ListenerIdx;
 use crate::control::network::SteerChange;
 use crate::control::steer::SteeredBy;
 use crate::flow::key::FlowKey;
-use crate::parts::IpLayer;
+use crate::parts::{IpLayer, Records};
 use crate::store::FlowStore;
 use crate::work::Path;
 use toe_abi::errno::Errno;
 use toe_base::{Addr, Endpoint, FlowIdx, PortId};
 
-impl Engine {
+impl Records<'_> {
     // ---- shared by the files of this folder ----
 
     /// What comes to a listener is the kernel's, and the listener's kernel socket takes it.
@@ -24,6 +24,46 @@ impl Engine {
         }
     }
 
+    /// A connection has begun: its segments must come here.
+    pub(super) fn steer_flow(&mut self, idx: Edit<'_>) {
+        let conn = &self.flows.get(*idx).conn;
+        let key = conn.key;
+        if !self.ip.is_shared(conn.path) {
+            return;
+        }
+        self.flows.on_shared.push(key.local.port.into(), *idx);
+        if self.ip.steering.is_reserved(key.local.port) {
+            self.ip.steering.count_use(key.remote, true);
+        } else if !self.ip.is_steered(self.listeners, &key) {
+            self.ip.steer_alone(self.flows, idx);
+        }
+    }
+
+    /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
+    /// itself.
+    pub(super) fn stop_steering_listener(&mut self, local: Endpoint) {
+        let there: Vec<FlowIdx> = self.flows.on_shared.iter(local.port.into()).collect();
+        for idx in there {
+            if !self.ip.is_steered(self.listeners, &self.flows.get(idx).conn.key) {
+                // Nothing follows from it for anybody else.
+                let alone = |records: &mut Self, idx: Edit<'_>| records.ip.steer_alone(records.flows, idx);
+                Edit::run(self, idx, alone, |_, _, ()| {});
+            }
+        }
+        for idx in self.flows.time_waits.on_shared(local.port) {
+            let Some(key) = self.flows.time_waits.get(idx).map(|waiting| waiting.key) else { continue };
+            if !self.ip.is_steered(self.listeners, &key)
+                && let Some(waiting) = self.flows.time_waits.get_mut(idx)
+                && core::mem::replace(&mut waiting.steering, SteeredBy::Alone) != SteeredBy::Alone
+            {
+                self.ip.steering.change(SteerChange::Flow { key, on: true });
+            }
+        }
+        self.ip.steering.change(SteerChange::Listen { local, on: false });
+    }
+}
+
+impl Engine {
     /// A free 4-tuple with one of the ports that the kernel keeps.
     pub(super) fn choose_reserved(
         &mut self,
@@ -37,47 +77,8 @@ impl Engine {
         let free = |port: &u16| self.flows.named(&key(*port)).is_none();
         let found = self.ip.steering.candidates(hash, first).find(free);
         let found = found.or_else(|| self.ip.steering.all_if_some_is_free(first, remote).find(free)).map(key);
-        self.ip.want_ports_for(remote);
+        self.ip.steering.want_for(remote);
         found.ok_or(Errno::EADDRNOTAVAIL)
-    }
-
-    /// A connection has begun: its segments must come here.
-    pub(super) fn steer_flow(&mut self, idx: Edit<'_>) {
-        let conn = &self.flows.get(*idx).conn;
-        let key = conn.key;
-        if !self.ip.is_shared(conn.path) {
-            return;
-        }
-        self.flows.on_shared.push(key.local.port.into(), *idx);
-        if self.ip.steering.is_reserved(key.local.port) {
-            self.ip.steering.count_use(key.remote, true);
-        } else if !self.ip.is_steered(&self.listeners, &key) {
-            self.ip.steer_alone(&mut self.flows, idx);
-        }
-    }
-
-    /// What comes to a listener is not steered any more. Its connections live on and must still come here: first each by
-    /// itself.
-    pub(super) fn stop_steering_listener(&mut self, local: Endpoint) {
-        let there: Vec<FlowIdx> = self.flows.on_shared.iter(local.port.into()).collect();
-        for idx in there {
-            if !self.ip.is_steered(&self.listeners, &self.flows.get(idx).conn.key) {
-                // Nothing follows from it for anybody else.
-                let alone =
-                    |engine: &mut Engine, idx: Edit<'_>| engine.ip.steer_alone(&mut engine.flows, idx);
-                Edit::run(self, idx, alone, |_, _, ()| {});
-            }
-        }
-        for idx in self.flows.time_waits.on_shared(local.port) {
-            let Some(key) = self.flows.time_waits.get(idx).map(|waiting| waiting.key) else { continue };
-            if !self.ip.is_steered(&self.listeners, &key)
-                && let Some(waiting) = self.flows.time_waits.get_mut(idx)
-                && core::mem::replace(&mut waiting.steering, SteeredBy::Alone) != SteeredBy::Alone
-            {
-                self.ip.steering.change(SteerChange::Flow { key, on: true });
-            }
-        }
-        self.ip.steering.change(SteerChange::Listen { local, on: false });
     }
 }
 
@@ -130,14 +131,10 @@ impl IpLayer {
     pub(super) fn share_port(&mut self, port: PortId) {
         self.ports[port.index()].shared = true;
         self.steering.is_on = true;
-        self.want_ports_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
+        self.steering.want_for(Endpoint::new(Addr::UNSPECIFIED_V4, 0));
     }
 
     pub(super) fn is_shared(&self, path: Path) -> bool {
         matches!(path, Path::Port { port, .. } if self.ports[port.index()].shared)
-    }
-
-    fn want_ports_for(&mut self, remote: Endpoint) {
-        self.steering.want_for(remote);
     }
 }

@@ -1,22 +1,22 @@
 //! How a connection's TCP stands, for `toe ss -i`.
 
-use super::Engine;
+use super::EngineView;
 use toe_abi::report::{TcpCounts, TcpReport};
 use toe_abi::tcp_info::{CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, FlowDetail};
 use toe_base::{FlowIdx, Instant};
 use toe_tcp::record::{Negotiated, Particulars, PathState, SendSide, Status};
 use toe_tcp::{Tcb, rtt};
 
-impl Engine {
-    pub(super) fn tcp_report(&self, now: Instant, idx: FlowIdx) -> TcpReport {
-        let (flow, path) = self.flows.with_path(idx);
+impl EngineView<'_> {
+    pub(super) fn tcp_report(self, now: Instant, idx: FlowIdx) -> TcpReport {
+        let (flow, path) = self.0.flows.with_path(idx);
         let detail = self.flow_detail(now, idx);
         let Tcb { snd, rcv, sending: SendSide { board, .. }, setup, status: Status { traffic, .. }, .. } =
             &flow.tcb;
         let (PathState { rtt, cc, rate, .. }, Negotiated { snd_scale, rcv_scale, .. }) =
             (path, setup.negotiated);
         let Particulars { pacing, reordering, trouble, .. } =
-            self.tcp.particulars.one(&flow.tcb.setup.particulars);
+            self.0.tcp.particulars.one(&flow.tcb.setup.particulars);
         let scaled = snd_scale.shift() != 0 || rcv_scale.shift() != 0;
         TcpReport {
             congestion: cc.algorithm.name().as_str().to_owned(),
@@ -32,7 +32,7 @@ impl Engine {
             rttvar_us: rtt.rttvar_us,
             min_rtt_us: rtt.min_us,
             mss: snd.mss,
-            pmtu: self.ip.path_mtu_of(flow),
+            pmtu: self.0.ip.path_mtu_of(flow),
             cwnd: cc.cwnd,
             ssthresh: (cc.ssthresh != u32::MAX).then_some(cc.ssthresh),
             bytes_sent: traffic.sent,

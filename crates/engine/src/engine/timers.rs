@@ -59,14 +59,19 @@ impl Engine {
                         engine.hostif.sessions.arena(flow.tcb.receiving.buffer.session, flow.conn.user);
                     flow.tcb.receiving.buffer.release_if_empty(arena, host, held, data_nxt);
                 }
-                engine.fast_open_timeout(now, *idx);
-                engine.apply(now, idx, event, host);
+                engine.records().fast_open_timeout(now, *idx);
+                engine.planes(now, host).apply(idx, event);
             });
         }
-        self.time_waits_timeout(now, TIMEOUTS_AT_ONCE);
-        self.tell_waiting_when_due(now, host);
-        self.neighbours_timeout(now);
-        self.protocols_timeout(now);
+        self.records().time_waits_timeout(now, TIMEOUTS_AT_ONCE);
+        self.records().accepting(now, host).tell_waiting_when_due();
+        for path in self.links().neighbours_timeout(now) {
+            self.records().neighbour_lost(path);
+        }
+        if self.protocols.next_deadline() <= now {
+            let sent = self.protocols.on_timeout(now);
+            self.ip.send_packets(&mut self.counters, sent);
+        }
         (0..self.ip.fragments.on_timeout(now)).for_each(|_| self.counters.add(Counter::DropFragmentTimeout));
     }
 

@@ -9,7 +9,7 @@ use crate::egress::{control, segment};
 use crate::flow::record::Flow;
 use crate::hostif::outbox::Place;
 use crate::ingress::facts::facts_of;
-use crate::parts::IpLayer;
+use crate::parts::{IpLayer, Records, TcpPlanes};
 use crate::store::is_over;
 use crate::store::time_waits::TimeWaitFlow;
 use crate::work::{ControlFrame, Lone, Path};
@@ -84,8 +84,9 @@ impl Engine {
                 Path::Local => continue,
             }
             let before = self.flows.get(idx).tcb.status.traffic.sent;
-            let (units, end) =
-                self.with_quantum(now, idx, |engine, idx| engine.transmit_units(now, port, idx, sink, host));
+            let (units, end) = self
+                .planes(now, host)
+                .with_quantum(idx, |planes, idx| planes.transmit_units(port, idx, sink));
             let bytes = self.flows.get(idx).tcb.status.traffic.sent.saturating_sub(before);
             self.ip.ports[port.index()].ready.spend(user, units, bytes);
             sent += units;
@@ -101,137 +102,6 @@ impl Engine {
         }
         // A turn may end with a reset: nothing else may call for a long time.
         sent + self.ip.transmit_control(&mut self.counters, port, sink)
-    }
-
-    /// It is a flow's turn: `send` has it send. If that was all, its timers follow from it, and its owner may want to hear of it.
-    pub(super) fn with_quantum(
-        &mut self,
-        now: Instant,
-        idx: FlowIdx,
-        send: impl FnOnce(&mut Engine, Edit<'_>) -> (usize, QuantumEnd),
-    ) -> (usize, QuantumEnd) {
-        Edit::run(self, idx, send, |engine, idx, (_, end)| {
-            if *end == QuantumEnd::Idle && engine.flows.is_used(*idx) {
-                engine.all_sent(now, idx);
-            }
-        })
-    }
-
-    fn transmit_units<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        idx: Edit<'_>,
-        sink: &mut dyn FrameSink,
-        host: &mut H,
-    ) -> (usize, QuantumEnd) {
-        let mut units = 0;
-        let (flow, path) = self.flows.with_path_mut(idx);
-        congestion::wake(&mut flow.tcb, path, &mut self.tcp.particulars, now);
-        while let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) {
-            if units == QUANTUM_UNITS {
-                return (units, QuantumEnd::More);
-            }
-            match self.transmit_unit(now, port, idx, &tx, sink, host) {
-                Sent::Yes => units += 1,
-                Sent::PortFull => return (units, QuantumEnd::PortFull),
-                Sent::NoNeighbour => {
-                    let (flow, path) = self.flows.with_path_mut(idx);
-                    if flow.tcb.timers.peer == PeerTimer::Off {
-                        // A neighbour that stays silent must not keep the record for ever.
-                        flow.tcb.timers.peer =
-                            PeerTimer::Retransmit(now.after_us(rtt::retransmit_us(&flow.tcb, path)));
-                    }
-                    break;
-                }
-            }
-        }
-        (units, QuantumEnd::Idle)
-    }
-
-    fn all_sent(&mut self, now: Instant, idx: Edit<'_>) {
-        let (flow, path) = self.flows.with_path_mut(idx);
-        output::settle(&mut flow.tcb, path, &mut self.tcp, now);
-        let deadline = self.tcp.deadline(&flow.tcb, path);
-        self.flows.wheel.set(*idx, deadline);
-        let flow = self.flows.get(*idx);
-        if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {
-            let owner = flow.conn.tenancy.owner();
-            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), *idx);
-        }
-        self.abort_if_due(now, *idx);
-        self.enter_time_wait(now, idx);
-    }
-
-    fn transmit_unit<H: HostMemory>(
-        &mut self,
-        now: Instant,
-        port_id: PortId,
-        idx: Edit<'_>,
-        tx: &TxSegment,
-        sink: &mut dyn FrameSink,
-        host: &mut H,
-    ) -> Sent {
-        let flow = self.flows.get_mut(idx);
-        let Path::Port { neighbour, .. } = flow.conn.path else { return Sent::NoNeighbour };
-        let port = &mut self.ip.ports[port_id.index()];
-        let (from, to) = (flow.conn.key.local.addr, flow.conn.key.remote.addr);
-        let known = port.neighbours.mac(neighbour);
-        let asked = match known {
-            Some(_) => port.neighbours.take_doubt(neighbour),
-            None => port.neighbours.ask(neighbour, now),
-        };
-        if let Some(target) = asked {
-            self.ip.ask_neighbour(&mut self.counters, port_id, target, from, sink);
-        }
-        let Some(to_mac) = known else { return Sent::NoNeighbour };
-        let (flow, path) = self.flows.with_path_mut(idx);
-        let port = &mut self.ip.ports[port_id.index()];
-        let options = &flow.tcb.setup.options;
-        let traffic_class = options.traffic_class | if tx.is_ect { ECT_0 } else { 0 };
-        let ttl = options.hop_limit;
-        let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl, traffic_class };
-        let header = segment::header(&flow.conn.key, &tx.segment);
-        let pieces = flow.tcb.sending.queue.pieces(&self.tcp.extents, tx.payload_at, tx.segment.len);
-        if segment::emit(sink, host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
-            return Sent::PortFull;
-        }
-        output::commit(&mut flow.tcb, path, &mut self.tcp, now, tx);
-        self.count_sent(now, idx, tx);
-        Sent::Yes
-    }
-
-    pub(super) fn count_sent(&mut self, now: Instant, idx: Edit<'_>, tx: &TxSegment) {
-        self.counters.add(Counter::TxSegments);
-        self.flows.get_mut(idx).tcb.status.traffic.note_sent(now, tx.segment.len, tx.mss);
-        if tx.is_retransmit {
-            self.counters.add(Counter::Retransmits);
-        }
-    }
-
-    /// A flow has had its turn to send. In TIME_WAIT without a program it has a smaller record from now on, which makes room for anybody
-    /// and is charged to nobody. The oldest gives way when there are too many.
-    fn enter_time_wait(&mut self, now: Instant, idx: Edit<'_>) {
-        if !self.flows.is_used(*idx) || !is_over(self.flows.get(*idx)) {
-            return;
-        }
-        // Its neighbour is not known yet, and the last ACK waits for that by itself.
-        while let Some(tx) = self.ip.next_unit(now, self.flows.with_path(*idx), &self.tcp) {
-            let (Flow { conn, tcb, .. }, known) = self.flows.with_path_mut(idx);
-            let lone =
-                Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.setup.options.traffic_class };
-            let path = conn.path;
-            output::commit(tcb, known, &mut self.tcp, now, &tx);
-            self.send_alone(now, path, lone);
-        }
-        let Flow { conn, tcb, .. } = self.flows.get(*idx);
-        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, &self.tcp.particulars, now));
-        self.empty_flow(idx);
-        let steering = self.ip.take_steering(&mut self.flows, idx);
-        if self.flows.time_waits.is_full() {
-            self.evict_oldest();
-        }
-        self.flows.enter_time_wait(idx, TimeWaitFlow { key, sharing, steering, tcp });
     }
 
     /// [`Engine::poll_transmit`] while somebody watches.
@@ -254,13 +124,143 @@ impl Engine {
         let zone = self.ip.ports[port.index()].link.zone;
         for frame in copies {
             let known = facts_of(&frame);
-            let owner = known.key(Direction::Out, zone).and_then(|key| self.end_of(&key));
+            let owner = known.key(Direction::Out, zone).and_then(|key| self.records().end_of(&key));
             let sighting = known.sighting(Some(port), Direction::Out, [owner, None], None);
             if self.hostif.may_want(&sighting) {
                 self.hostif.capture.show(sighting, frame);
             }
         }
         units
+    }
+}
+
+impl<H: HostMemory> TcpPlanes<'_, H> {
+    /// It is a flow's turn: `send` has it send. If that was all, its timers follow from it, and its owner may want to hear of it.
+    pub(super) fn with_quantum(
+        &mut self,
+        idx: FlowIdx,
+        send: impl FnOnce(&mut Self, Edit<'_>) -> (usize, QuantumEnd),
+    ) -> (usize, QuantumEnd) {
+        Edit::run(self, idx, send, |planes, idx, (_, end)| {
+            if *end == QuantumEnd::Idle && planes.records.flows.is_used(*idx) {
+                planes.records.all_sent(planes.now, idx);
+            }
+        })
+    }
+
+    fn transmit_units(
+        &mut self,
+        port: PortId,
+        idx: Edit<'_>,
+        sink: &mut dyn FrameSink,
+    ) -> (usize, QuantumEnd) {
+        let mut units = 0;
+        let (flow, path) = self.records.flows.with_path_mut(idx);
+        congestion::wake(&mut flow.tcb, path, &mut self.records.tcp.particulars, self.now);
+        while let Some(tx) = self.records.next_unit(self.now, *idx) {
+            if units == QUANTUM_UNITS {
+                return (units, QuantumEnd::More);
+            }
+            match self.transmit_unit(port, idx, &tx, sink) {
+                Sent::Yes => units += 1,
+                Sent::PortFull => return (units, QuantumEnd::PortFull),
+                Sent::NoNeighbour => {
+                    let (flow, path) = self.records.flows.with_path_mut(idx);
+                    if flow.tcb.timers.peer == PeerTimer::Off {
+                        // A neighbour that stays silent must not keep the record for ever.
+                        flow.tcb.timers.peer =
+                            PeerTimer::Retransmit(self.now.after_us(rtt::retransmit_us(&flow.tcb, path)));
+                    }
+                    break;
+                }
+            }
+        }
+        (units, QuantumEnd::Idle)
+    }
+
+    fn transmit_unit(
+        &mut self,
+        port_id: PortId,
+        idx: Edit<'_>,
+        tx: &TxSegment,
+        sink: &mut dyn FrameSink,
+    ) -> Sent {
+        let flow = self.records.flows.get_mut(idx);
+        let Path::Port { neighbour, .. } = flow.conn.path else { return Sent::NoNeighbour };
+        let port = &mut self.records.ip.ports[port_id.index()];
+        let (from, to) = (flow.conn.key.local.addr, flow.conn.key.remote.addr);
+        let known = port.neighbours.mac(neighbour);
+        let asked = match known {
+            Some(_) => port.neighbours.take_doubt(neighbour),
+            None => port.neighbours.ask(neighbour, self.now),
+        };
+        if let Some(target) = asked {
+            self.records.ip.ask_neighbour(self.records.counters, port_id, target, from, sink);
+        }
+        let Some(to_mac) = known else { return Sent::NoNeighbour };
+        let (flow, path) = self.records.flows.with_path_mut(idx);
+        let port = &mut self.records.ip.ports[port_id.index()];
+        let options = &flow.tcb.setup.options;
+        let traffic_class = options.traffic_class | if tx.is_ect { ECT_0 } else { 0 };
+        let ttl = options.hop_limit;
+        let envelope = Envelope { hop: Hop::over(&port.link, to_mac), from, to, ttl, traffic_class };
+        let header = segment::header(&flow.conn.key, &tx.segment);
+        let pieces = flow.tcb.sending.queue.pieces(&self.records.tcp.extents, tx.payload_at, tx.segment.len);
+        if segment::emit(sink, self.host, &envelope, port.link.caps, &header, &pieces, tx.mss).is_err() {
+            return Sent::PortFull;
+        }
+        output::commit(&mut flow.tcb, path, self.records.tcp, self.now, tx);
+        self.records.count_sent(self.now, idx, tx);
+        Sent::Yes
+    }
+}
+
+impl Records<'_> {
+    fn all_sent(&mut self, now: Instant, idx: Edit<'_>) {
+        let (flow, path) = self.flows.with_path_mut(idx);
+        output::settle(&mut flow.tcb, path, self.tcp, now);
+        let deadline = self.tcp.deadline(&flow.tcb, path);
+        self.flows.wheel.set(*idx, deadline);
+        let flow = self.flows.get(*idx);
+        if flow.report.unsent.low_water > 0 && has_something(flow, &self.tcp.extents) {
+            let owner = flow.conn.tenancy.owner();
+            self.hostif.outbox.push(Place::of(owner.session, owner.queue_set), *idx);
+        }
+        self.abort_if_due(now, *idx);
+        self.enter_time_wait(now, idx);
+    }
+
+    pub(super) fn count_sent(&mut self, now: Instant, idx: Edit<'_>, tx: &TxSegment) {
+        self.counters.add(Counter::TxSegments);
+        self.flows.get_mut(idx).tcb.status.traffic.note_sent(now, tx.segment.len, tx.mss);
+        if tx.is_retransmit {
+            self.counters.add(Counter::Retransmits);
+        }
+    }
+
+    /// A flow has had its turn to send. In TIME_WAIT without a program it has a smaller record from now on, which makes room for anybody
+    /// and is charged to nobody. The oldest gives way when there are too many.
+    fn enter_time_wait(&mut self, now: Instant, idx: Edit<'_>) {
+        if !self.flows.is_used(*idx) || !is_over(self.flows.get(*idx)) {
+            return;
+        }
+        // Its neighbour is not known yet, and the last ACK waits for that by itself.
+        while let Some(tx) = self.next_unit(now, *idx) {
+            let (Flow { conn, tcb, .. }, known) = self.flows.with_path_mut(idx);
+            let lone =
+                Lone { key: conn.key, segment: tx.segment, traffic_class: tcb.setup.options.traffic_class };
+            let path = conn.path;
+            output::commit(tcb, known, self.tcp, now, &tx);
+            self.ip.send_alone(self.counters, now, path, lone);
+        }
+        let Flow { conn, tcb, .. } = self.flows.get(*idx);
+        let (key, sharing, tcp) = (conn.key, conn.sharing, time_wait(tcb, &self.tcp.particulars, now));
+        self.empty_flow(idx);
+        let steering = self.ip.take_steering(self.flows, idx);
+        if self.flows.time_waits.is_full() {
+            self.evict_oldest();
+        }
+        self.flows.enter_time_wait(idx, TimeWaitFlow { key, sharing, steering, tcp });
     }
 }
 

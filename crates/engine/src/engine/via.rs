@@ -4,7 +4,7 @@ use super::Engine;
 use crate::counter::Counter;
 use crate::hostif::users::{Resource, UserIdx};
 use crate::parts::HostInterface;
-use crate::via::{Ended, ViaOutcome};
+use crate::via::{Ended, Via, ViaOutcome};
 use toe_abi::attach::Request;
 use toe_abi::errno::Errno;
 use toe_base::{SessionId, ViaId};
@@ -23,14 +23,16 @@ impl Engine {
                 self.via.name(id, cred, name).map(|()| ViaOutcome::Named)
             }
             Request::ViaListen { from, discriminator } => {
-                let payer = self.charge_via(id, Resource::Listeners)?;
+                self.via.may_add(id)?;
+                let payer = self.hostif.charge(&mut self.counters, id, Resource::Listeners)?;
                 let listens = self.via.listen(id, from, discriminator, payer);
                 self.hostif.charge_back(&listens, payer, Resource::Listeners);
                 listens.map(|(listener, is_awaited)| ViaOutcome::Listens(listener, is_awaited))
             }
             Request::ViaConnect { to, discriminator, attributes } => {
                 // It will be memory that two processes and the engine map, as a channel is.
-                let payer = self.charge_via(id, Resource::Channels)?;
+                self.via.may_add(id)?;
+                let payer = self.hostif.charge(&mut self.counters, id, Resource::Channels)?;
                 let asked = self.via.ask(id, (to, discriminator), attributes, payer);
                 self.hostif.charge_back(&asked, payer, Resource::Channels);
                 asked.map(|(connection, listeners)| ViaOutcome::Asked(connection, listeners))
@@ -51,29 +53,16 @@ impl Engine {
             _ => Err(Errno::EINVAL),
         }
     }
-
-    /// A session is about to end, and with it all its listeners and connections.
-    pub(super) fn leave_via(&mut self, id: SessionId) -> Vec<Ended<UserIdx>> {
-        let ended = self.via.forget_session(id);
-        ended.iter().for_each(|ended| self.hostif.uncharge(*ended));
-        ended
-    }
-
-    /// The session's user, who is charged for one more of that.
-    fn charge_via(&mut self, id: SessionId, resource: Resource) -> Result<UserIdx, Errno> {
-        self.via.may_add(id)?;
-        let payer = self.hostif.sessions.get(id).ok_or(Errno::EINVAL)?.user;
-        match self.hostif.sessions.users_mut().take(payer, resource, 1) {
-            Ok(()) => Ok(payer),
-            Err(refused) => {
-                self.counters.add(Counter::OverQuota);
-                Err(refused.into())
-            }
-        }
-    }
 }
 
 impl HostInterface {
+    /// A session is about to end, and with it all its listeners and connections.
+    pub(super) fn leave_via(&mut self, via: &mut Via<UserIdx>, id: SessionId) -> Vec<Ended<UserIdx>> {
+        let ended = via.forget_session(id);
+        ended.iter().for_each(|ended| self.uncharge(*ended));
+        ended
+    }
+
     /// The payer gets back what there is not.
     fn charge_back<T>(&mut self, made: &Result<T, Errno>, payer: UserIdx, resource: Resource) {
         if made.is_err() {
@@ -82,9 +71,6 @@ impl HostInterface {
     }
 
     fn uncharge(&mut self, ended: Ended<UserIdx>) {
-        if let Some(payer) = ended.payer {
-            let resource = if ended.is_listener { Resource::Listeners } else { Resource::Channels };
-            self.sessions.users_mut().give(payer, resource, 1);
-        }
+        self.give(ended.payer, if ended.is_listener { Resource::Listeners } else { Resource::Channels });
     }
 }

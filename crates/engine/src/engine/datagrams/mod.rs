@@ -10,7 +10,7 @@ use super::Engine;
 use crate::control::route::Route;
 use crate::counter::Counters;
 use crate::hostif::users::UserIdx;
-use crate::parts::{HostInterface, IpLayer};
+use crate::parts::{HostInterface, IpLayer, LinkPlanes};
 use crate::store::FlowStore;
 use crate::udp::Udp;
 use toe_base::{Addr, Instant, NetNs};
@@ -41,6 +41,10 @@ impl Engine {
 }
 
 impl UdpPlanes<'_> {
+    fn links(&mut self) -> LinkPlanes<'_> {
+        LinkPlanes { udp: self.udp, ip: self.ip, counters: self.counters, flows: self.flows }
+    }
+
     /// Bytes of the largest packets that get to a peer, and that its link takes.
     fn mtus_of(&self, now: Instant, route: Option<Route>, peer: Addr) -> (u16, u16) {
         match route {

@@ -1,12 +1,13 @@
-//! UdpPlanes that wait for their port, or for their neighbour's address.
+//! Datagrams that wait for their port, or for their neighbour's address.
 
 use super::UdpPlanes;
 use crate::counter::Counter;
+use crate::parts::LinkPlanes;
 use crate::work::TxDatagram;
 use toe_base::PortId;
 use toe_wire::link::{FrameSink, MacAddr};
 
-impl UdpPlanes<'_> {
+impl LinkPlanes<'_> {
     /// Whether there was room for it.
     pub fn queue(&mut self, port: PortId, to_mac: MacAddr, datagram: &TxDatagram, text: &[u8]) -> bool {
         let (link, ident) = (self.ip.ports[port.index()].link, self.udp.next_ident());
@@ -35,7 +36,9 @@ impl UdpPlanes<'_> {
             self.counters.add(Counter::DropDatagramNoNeighbour);
         }
     }
+}
 
+impl UdpPlanes<'_> {
     pub fn transmit(&mut self, port: PortId, sink: &mut dyn FrameSink, budget: usize) -> usize {
         if self.udp.has_queued(port.index()) { self.udp.queue(port.index()).send(sink, budget) } else { 0 }
     }

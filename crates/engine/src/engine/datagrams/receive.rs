@@ -1,4 +1,4 @@
-//! UdpPlanes and ICMP errors in: whom they are for, and what becomes of those for nobody.
+//! Datagrams and ICMP errors in: whom they are for, and what becomes of those for nobody.
 
 use super::UdpPlanes;
 use crate::counter::Counter;

@@ -15,7 +15,7 @@ use toe_wire::ipv4::TTL;
 use toe_wire::link::MacAddr;
 use toe_wire::{UdpRepr, udp};
 
-/// UdpPlanes in one record (Linux: UDP_MAX_SEGMENTS).
+/// Datagrams in one record (Linux: UDP_MAX_SEGMENTS).
 const SEGMENTS_MAX: usize = 128;
 
 /// Where a record's datagrams go.
@@ -89,7 +89,7 @@ impl UdpPlanes<'_> {
         (count, parts.fold(None, |first, text| self.send_one(now, &out, text).or(first)))
     }
 
-    /// UdpPlanes that lie one behind the other, in one frame. `false`: they go one by one.
+    /// Datagrams that lie one behind the other, in one frame. `false`: they go one by one.
     fn send_joined(&mut self, out: &Outgoing, bytes: &[u8], segment: u16) -> bool {
         let Ok(Way::By(port, neighbour)) = out.way else { return false };
         let neighbours = &self.ip.ports[port.index()].neighbours;
@@ -205,7 +205,7 @@ impl UdpPlanes<'_> {
         }
         match known {
             Some(to_mac) => {
-                if !self.queue(port, to_mac, datagram, text) {
+                if !self.links().queue(port, to_mac, datagram, text) {
                     self.udp.sockets.send_failed(*id, 1);
                 }
             }

@@ -13,7 +13,7 @@ use toe_wire::link::RxOffload;
 use toe_wire::tcp::{self, TcpFlags, TcpRepr};
 
 fn watch(side: &mut Side, filter: Filter) {
-    side.engine.set_captures([CaptureRule { filter, only: None, interface: None }].into());
+    side.engine.records().set_captures([CaptureRule { filter, only: None, interface: None }].into());
 }
 
 /// What has been captured since the last look.
@@ -73,7 +73,7 @@ fn a_capture_that_wants_something_else_gets_no_copy() {
     assert!(world.transfer(A, conns, &pattern(5_000, 1), 1_000));
     assert!(seen(&mut world.sides[B]).is_empty());
     let side = &mut world.sides[B];
-    side.engine.set_captures([].into());
+    side.engine.records().set_captures([].into());
     assert!(world.transfer(A, conns, &pattern(5_000, 2), 1_000));
     assert!(seen(&mut world.sides[B]).is_empty(), "the last capture has ended");
 }

@@ -177,7 +177,7 @@ fn a_disconnect_tells_both_ends_at_once_and_the_anchor_stays() {
     let now = world.now;
     world.sides[A].plain(now, Command::Disconnect { flow });
     let side = &mut world.sides[A];
-    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut side.memory);
     assert_eq!(states(&world, A), [""; 0]);
 }
 
@@ -204,7 +204,7 @@ fn an_abort_behind_text_goes_out_with_it() {
     world.sides[A].send(now, a, b"last words");
     let side = &mut world.sides[A];
     side.command(now, Command::Close { flow, abort: true }, &[0; 64]);
-    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut side.memory);
     let sent = side.engine.poll_transmit(now, PortId(0), &mut side.outbox, &mut side.memory, 64);
     assert_eq!(sent, 2, "the text and RST");
     assert!(!side.engine.view().has_transmit(PortId(0)));
@@ -224,7 +224,7 @@ fn an_abort_when_our_fin_is_acknowledged_goes_out_at_once() {
     let now = world.now;
     let side = &mut world.sides[A];
     side.command(now, Command::Close { flow, abort: true }, &[0; 64]);
-    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut side.memory);
     assert_eq!(states(&world, A), ["CLOSED"]);
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].errno == Some(Errno::EPIPE)));
 }
@@ -236,7 +236,7 @@ fn the_last_close_of_a_descriptor_ends_the_flow_whoever_held_it() {
     let anchor = world.sides[A].conns[a].anchor;
     let now = world.now;
     let side = &mut world.sides[A];
-    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut side.memory);
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
 }
 
@@ -270,7 +270,7 @@ fn a_flow_whose_anchor_somebody_else_was_shown_ends_with_the_last_close_only() {
     assert_eq!(world.sides[A].anchors_told, [(anchor, false)]);
     assert_eq!((world.sides[B].conns[b].eof, world.sides[B].conns[b].errno), (false, None));
     let (now, side) = (world.now, &mut world.sides[A]);
-    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut side.memory);
     assert!(world.run_until(1000, |w| w.sides[B].conns[b].eof));
 }
 
@@ -367,7 +367,11 @@ fn closing_a_listener_resets_what_nobody_took() {
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].established), "the backlog takes it");
     // The listener's anchor was the first that B took.
     let side = &mut world.sides[B];
-    side.engine.anchor_closed(world.now, toe_base::AnchorHandle(0), &mut side.memory);
+    side.engine.handle_control(
+        world.now,
+        ControlEvent::LastClose(toe_base::AnchorHandle(0)),
+        &mut side.memory,
+    );
     // Others may have had the kernel's socket, and nobody came with it.
     assert!(world.run_until(3000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
     assert_eq!(world.sides[B].engine.view().sockets(world.now), []);

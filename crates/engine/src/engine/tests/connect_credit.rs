@@ -2,6 +2,7 @@
 //! learns that who listened does so no longer.
 
 use super::direct::Machine;
+use crate::ControlEvent;
 use toe_abi::attach::FenceReason;
 use toe_abi::command::ConnectArgs;
 use toe_abi::entry::{Command, Completion};
@@ -89,7 +90,7 @@ fn what_cannot_be_tried_is_told_like_any_refusal_and_its_anchor_comes_back() {
     let told = machine.told(client);
     assert!(told.contains(&Completion::Connected { flow, errno: Errno::ECONNREFUSED }), "{told:?}");
     let Machine { engine, hosts, now, .. } = &mut machine;
-    engine.anchor_closed(*now, anchor, hosts);
+    engine.handle_control(*now, ControlEvent::LastClose(anchor), hosts);
     let told = machine.told(client);
     assert!(told.contains(&Completion::AnchorFree { anchor }), "{told:?}");
     assert_eq!(connect_as(&mut machine, client, flow, 8080).1, Err(FenceReason::BadArgument), "spent");

@@ -193,7 +193,7 @@ fn a_reset_is_told_before_a_claim_is_answered() {
     let lifetime = family.machine.anchor_of((client, flow)).expect("connected");
     let m = &mut family.machine;
     m.command(client, Command::Close { flow, abort: true }, &[]);
-    m.engine.anchor_closed(m.now, lifetime, &mut m.hosts);
+    m.engine.handle_control(m.now, ControlEvent::LastClose(lifetime), &mut m.hosts);
     let parent = family.parent();
     family.machine.told(parent);
     let (child, flow, _) = family.claim();

@@ -159,7 +159,7 @@ fn a_capture_is_shown_what_became_of_a_datagram() {
     let mut world = world();
     hears(&mut world, B, any(53), 2);
     let rule = CaptureRule { filter: Filter::All, only: None, interface: None };
-    world.sides[B].engine.set_captures([rule].into());
+    world.sides[B].engine.records().set_captures([rule].into());
     for (end, reason) in [
         (Delivered::ByLane, None),
         (Delivered::QueueFull, Some(Counter::DropDatagramQueueFull)),

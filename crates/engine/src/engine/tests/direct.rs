@@ -229,7 +229,7 @@ impl Machine {
         let anchor = self.anchor_of(end);
         self.command(end.0, Command::Close { flow: end.1, abort: false }, &[]);
         if let Some(anchor) = anchor {
-            self.engine.anchor_closed(self.now, anchor, &mut self.hosts);
+            self.engine.handle_control(self.now, ControlEvent::LastClose(anchor), &mut self.hosts);
             self.settle();
         }
     }
@@ -334,7 +334,7 @@ impl Machine {
 
     fn anchor_closed(&mut self, end: (SessionId, FlowId)) {
         let anchor = self.anchor(end);
-        self.engine.anchor_closed(self.now, anchor, &mut self.hosts);
+        self.engine.handle_control(self.now, ControlEvent::LastClose(anchor), &mut self.hosts);
         self.settle();
     }
 }
@@ -702,7 +702,7 @@ fn the_rest_of_a_session_hears_that_the_other_one_is_gone() {
     let (_, kept) = m.direct_connection(other);
     let server = m.listener.0;
     m.told(server);
-    m.engine.fence(m.now, client, FenceReason::BadSendRange, &mut m.hosts);
+    m.engine.handle_control(m.now, ControlEvent::Fenced(client, FenceReason::BadSendRange), &mut m.hosts);
     let told = m.told(server);
     assert!(told.contains(&Completion::ChannelClosed { channel: used.channel }), "{told:?}");
     assert!(!told.contains(&Completion::ChannelClosed { channel: kept.channel }), "{told:?}");
@@ -752,16 +752,16 @@ fn a_capture_has_connections_come_back_and_lets_no_other_go() {
     let client = m.attach(CLIENT_UID);
     let (ends, _) = m.direct_connection(client);
     let watch = |filter| [CaptureRule { filter, only: None, interface: None }].into();
-    m.engine.set_captures(watch(Filter::Not(Filter::All.into())));
+    m.engine.records().set_captures(watch(Filter::Not(Filter::All.into())));
     let yields =
         |told: Vec<Completion>| told.iter().filter(|c| matches!(c, Completion::Yield { .. })).count();
     assert_eq!(yields(m.told(client)) + yields(m.told(ends[1].0)), 0, "it wants nothing of that");
-    m.engine.set_captures(watch(Filter::All));
+    m.engine.records().set_captures(watch(Filter::All));
     assert_eq!(yields(m.told(client)) + yields(m.told(ends[1].0)), 1, "one end gives it up");
     let ends = m.connect(client);
     m.messages(ends, 200);
     assert!(m.direct(ends[0]).is_none(), "it is watched");
-    m.engine.set_captures([].into());
+    m.engine.records().set_captures([].into());
     m.messages(ends, 400);
     assert!(m.direct(ends[0]).is_some(), "nobody watches any more");
 }

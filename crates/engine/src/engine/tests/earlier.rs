@@ -1,6 +1,7 @@
 //! What a session has sent counts before another's word that it takes no more, if its program sent it before.
 
 use super::direct::{CLIENT_UID, Ends, LAYOUT, Machine};
+use crate::ControlEvent;
 use toe_abi::entry::{Command, Completion, FlowOption, MemRange, Send};
 use toe_abi::errno::Errno;
 use toe_base::{FlowId, SessionId};
@@ -62,7 +63,7 @@ fn who_sends_after_a_close_hears_of_that_before_the_reset() {
     let no_delay = Command::SetOption { flow: own.1, option: FlowOption::NoDelay, value: 1 };
     carry_out(&mut m, own, other.0, no_delay);
     let anchor = m.anchor_of(other).expect("it has one");
-    m.engine.anchor_closed(m.now, anchor, &mut m.hosts);
+    m.engine.handle_control(m.now, ControlEvent::LastClose(anchor), &mut m.hosts);
     let data = MemRange { offset: LAYOUT.send_offset(), len: 5 };
     m.engine.handle_send(m.now, own.0, Send::new(own.1, data)).expect("fits");
     let told = m.told(client);

@@ -1,6 +1,7 @@
 //! Frames and entries from those who mean harm: the engine goes on, and counts them.
 
 use super::world::{A, B, World, addr, pattern};
+use crate::ControlEvent;
 use toe_abi::entry::{Command, RawEntry, ReceiveCredit, Send};
 use toe_base::{PortId, QueueSetId};
 use toe_wire::arp::{ArpOperation, ArpRepr};
@@ -130,7 +131,11 @@ fn random_entries_fence_only_who_wrote_them() {
             Ok(()) => accepted += 1,
             Err(reason) => {
                 fences += 1;
-                side.engine.fence(world.now, session, reason, &mut side.memory);
+                side.engine.handle_control(
+                    world.now,
+                    ControlEvent::Fenced(session, reason),
+                    &mut side.memory,
+                );
                 assert!(side.engine.hostif.is_drained(session));
                 side.engine.forget_session(session);
                 side.memory.completions.iter_mut().for_each(|ring| ring.clear());

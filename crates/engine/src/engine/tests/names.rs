@@ -2,6 +2,7 @@
 //! has given to somebody else. The test is the kernel, which lets sockets be bound, listen and go.
 
 use super::world::{A, B, LAYOUT, Side, World, addr, pattern};
+use crate::ControlEvent;
 use crate::control::names::Twin;
 use crate::hostif::anchors::AnchorTarget;
 use core::net::SocketAddr;
@@ -230,11 +231,11 @@ fn a_listener_ends_with_the_last_socket_that_it_rests_on() {
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].established));
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.twin_gone(now, (3, now), memory);
-    engine.twin_gone(now, (1, now), memory);
+    engine.handle_control(now, ControlEvent::SocketGone(3, now), memory);
+    engine.handle_control(now, ControlEvent::SocketGone(1, now), memory);
     assert_eq!(at_port(&world, 80)[0], ("LISTEN", vec![worker]));
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.twin_gone(now, (2, now), memory);
+    engine.handle_control(now, ControlEvent::SocketGone(2, now), memory);
     assert!(at_port(&world, 80).iter().all(|(state, _)| *state != "LISTEN"));
     assert!(world.run_until(1000, |w| w.sides[A].conns[a].errno == Some(Errno::ECONNRESET)));
     let again = world.sides[A].connect(now, addr(B, 80)).expect("starts");
@@ -258,11 +259,11 @@ fn what_rests_on_a_socket_that_listens_again_stays() {
     let again = listening(&world, at, 1);
     listen(&mut world, session, at, again).expect("it is the same socket");
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.twin_gone(looked_at, (1, looked_at), memory);
+    engine.handle_control(looked_at, ControlEvent::SocketGone(1, looked_at), memory);
     assert_eq!(at_port(&world, 80), [("LISTEN", vec![session])]);
     let now = world.now;
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.twin_gone(now, (1, now), memory);
+    engine.handle_control(now, ControlEvent::SocketGone(1, now), memory);
     assert_eq!(at_port(&world, 80), []);
 }
 
@@ -273,7 +274,7 @@ fn a_socket_that_has_gone_before_its_command_came_is_none() {
     let twin = listening(&world, at, 1);
     let handle = world.sides[B].show(twin);
     let Side { engine, memory, .. } = &mut world.sides[B];
-    engine.twin_gone(now, (1, now), memory);
+    engine.handle_control(now, ControlEvent::SocketGone(1, now), memory);
     assert_eq!(world.sides[B].listen_with(now, at, handle), Err(Errno::EACCES));
 }
 
@@ -293,7 +294,7 @@ fn a_program_may_bind_and_connect_as_often_as_it_likes() {
     let held: Vec<u32> = core::iter::from_fn(|| side.engine.add_twin(session, bound)).collect();
     assert!(held.len() >= 100);
     let Side { engine, memory, .. } = side;
-    engine.twin_gone(now, (1, now), memory);
+    engine.handle_control(now, ControlEvent::SocketGone(1, now), memory);
     assert!(engine.add_twin(session, bound).is_some());
     let rests = engine.names.rests.iter().count();
     assert_eq!(rests, 1, "nothing is left of those");

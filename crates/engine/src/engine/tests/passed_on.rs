@@ -2,6 +2,7 @@
 
 use super::sessions::{completions_of, second_session};
 use super::world::{A, B, World, addr};
+use crate::ControlEvent;
 use crate::DriverRequest;
 use crate::control::names::Twin;
 use crate::control::network::NetworkRequest;
@@ -21,7 +22,7 @@ fn on_its_way() -> (World, Twin) {
     let (now, side) = (world.now, &mut world.sides[B]);
     let listener = side.listeners[0];
     side.plain(now, Command::CloseListener { listener, last: false });
-    side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(AnchorHandle(0)), &mut side.memory);
     world.run_ms(1);
     (world, twin)
 }
@@ -85,7 +86,7 @@ fn where_nobody_receives_it_the_connections_end() {
 fn with_the_kernels_socket_it_ends_at_once() {
     let (mut world, twin) = on_its_way();
     let (now, side) = (world.now, &mut world.sides[B]);
-    side.engine.twin_gone(now, (twin.identity, now), &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::SocketGone(twin.identity, now), &mut side.memory);
     assert_eq!(side.engine.view().totals().listeners, 0);
     world.run_ms(10);
     assert!(world.sides[A].conns[0].errno.is_some());

@@ -2,6 +2,7 @@
 
 use super::sessions::{completions_of, second_session};
 use super::world::{A, B, LAYOUT, World, addr};
+use crate::ControlEvent;
 use crate::control::listen::Listener;
 use crate::control::listener_idx::ListenerIdx;
 use crate::work::{Change, Changed};
@@ -427,9 +428,9 @@ fn what_its_program_has_accepted_outlives_the_listener() {
         let identity = family.listener().holders.twins().next().expect("one holds it").identity;
         let (now, side) = (family.world.now, &mut family.world.sides[B]);
         if by_anchor {
-            side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
+            side.engine.handle_control(now, ControlEvent::LastClose(AnchorHandle(0)), &mut side.memory);
         } else {
-            side.engine.twin_gone(now, (identity, now), &mut side.memory);
+            side.engine.handle_control(now, ControlEvent::SocketGone(identity, now), &mut side.memory);
         }
         assert!(side.engine.listeners.get(ListenerIdx(0)).is_none(), "nobody listens");
         assert!(!family.accepts_quietly(CHILD, handed[1]), "the other has been reset");
@@ -454,7 +455,7 @@ fn what_its_program_had_accepted_ends_with_it_where_the_listener_has_gone() {
     let flow = accepted(&family.told()[CHILD])[0];
     assert!(family.accepts_quietly(CHILD, flow));
     let (now, side) = (family.world.now, &mut family.world.sides[B]);
-    side.engine.anchor_closed(now, AnchorHandle(0), &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(AnchorHandle(0)), &mut side.memory);
     side.engine.close_session(now, family.sessions[CHILD], &mut side.memory);
     assert!(family.world.run_until(1000, |world| world.sides[A].conns[0].eof), "its peer hears of the end");
 }

@@ -60,7 +60,7 @@ impl Machine {
             Ok(FlowId::from_raw(id))
         } else {
             self.engine.handle_control(NOW, ControlEvent::Shared(anchor), &mut self.hosts);
-            self.engine.anchor_closed(NOW, anchor, &mut self.hosts);
+            self.engine.handle_control(NOW, ControlEvent::LastClose(anchor), &mut self.hosts);
             Err(errno)
         }
     }
@@ -136,7 +136,13 @@ fn what_has_ended_is_charged_to_nobody() {
     assert_eq!([Resource::Flows, Resource::Anchors].map(|r| machine.used(5, r)), [10, 10]);
     machine.engine.close_session(NOW, session, &mut machine.hosts);
     // The kernel closes the descriptors of a process that ends.
-    (0..10).for_each(|n| machine.engine.anchor_closed(NOW, toe_base::AnchorHandle(n), &mut machine.hosts));
+    (0..10).for_each(|n| {
+        machine.engine.handle_control(
+            NOW,
+            ControlEvent::LastClose(toe_base::AnchorHandle(n)),
+            &mut machine.hosts,
+        )
+    });
     while machine.engine.poll_local(NOW, &mut machine.hosts, 64) > 0 {}
     machine.engine.forget_session(session);
     assert!(
@@ -266,10 +272,10 @@ fn virtual_interfaces_are_charged_to_who_asks_for_them() {
     for is_free in [true, true, false] {
         assert_eq!(machine.via(client, connect).is_ok(), is_free);
     }
-    machine.engine.leave_via(client);
+    machine.engine.close_session(NOW, client, &mut machine.hosts);
     assert!(machine.via(server, connect).is_ok());
-    machine.engine.leave_via(server);
-    machine.engine.leave_via(other);
+    machine.engine.close_session(NOW, server, &mut machine.hosts);
+    machine.engine.close_session(NOW, other, &mut machine.hosts);
     machine.engine.view().audit().expect("nobody is charged any more");
 }
 
@@ -296,12 +302,12 @@ fn listeners_for_virtual_interfaces_are_charged_to_their_user() {
     machine.engine.view().audit().expect("each is charged for his own");
     machine.via(first, Request::ViaForget { handle: own[0] }).expect("its own");
     machine.via(second, listen).expect("one has come back");
-    machine.engine.leave_via(first);
+    machine.engine.close_session(NOW, first, &mut machine.hosts);
     for _ in 0..4 {
         machine.via(second, listen).expect("with the session all that it had");
     }
-    machine.engine.leave_via(second);
-    machine.engine.leave_via(other);
+    machine.engine.close_session(NOW, second, &mut machine.hosts);
+    machine.engine.close_session(NOW, other, &mut machine.hosts);
     machine.engine.view().audit().expect("nobody is charged any more");
     let listeners = machine.engine.view().users().used(Resource::Listeners);
     assert_eq!(listeners, 0);

@@ -1,6 +1,7 @@
 //! Sessions come and go: what they shared lives on, what only they held ends, and nobody touches a neighbour.
 
 use super::world::{A, B, LAYOUT, Side, World, addr, pattern};
+use crate::ControlEvent;
 use crate::control::names::Twin;
 use crate::{Changed, Counter, HostMemory, Limit, Quotas, Resource};
 use toe_abi::attach::FenceReason;
@@ -174,7 +175,7 @@ fn unsent_data_survives_its_session_and_pins_the_region_until_it_is_acknowledged
     let (session, anchor) = (world.sides[B].session, world.sides[B].conns[b].anchor);
     let side = &mut world.sides[B];
     side.engine.close_session(now, session, &mut side.memory);
-    side.engine.anchor_closed(now, anchor, &mut side.memory);
+    side.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut side.memory);
     assert!(!side.engine.hostif.is_drained(session), "the region is still read from");
     assert!(world.run_until(5000, |w| w.sides[A].conns[a].eof));
     assert!(world.sides[A].conns[a].received == data);
@@ -247,7 +248,11 @@ fn a_connection_that_a_session_has_written_to_goes_to_nobody_else() {
     let side = &mut world.sides[B];
     let data = MemRange { offset: LAYOUT.send_offset(), len: 4 };
     side.engine.handle_send(world.now, thief, Send::new(flow, data)).expect("fits");
-    side.engine.fence(world.now, thief, FenceReason::BadArgument, &mut side.memory);
+    side.engine.handle_control(
+        world.now,
+        ControlEvent::Fenced(thief, FenceReason::BadArgument),
+        &mut side.memory,
+    );
     world.run_ms(1000);
     assert_eq!(world.sides[B].engine.view().totals().flows, 0, "it does not wait for the next one");
     assert!(world.sides[A].conns[a].errno.is_some(), "and its peer knows that it is over");
@@ -266,7 +271,11 @@ fn a_bad_entry_fences_its_session_and_no_other() {
     let result =
         side.engine.handle_command(world.now, bad, QueueSetId(0), accept, &[0; 64], &mut side.memory);
     assert_eq!(result, Err(FenceReason::UnknownHandle), "another session's anchor");
-    side.engine.fence(world.now, bad, FenceReason::BadSendRange, &mut side.memory);
+    side.engine.handle_control(
+        world.now,
+        ControlEvent::Fenced(bad, FenceReason::BadSendRange),
+        &mut side.memory,
+    );
     assert_eq!(side.engine.view().counter(Counter::FenceBadSendRange), 1);
     assert!(side.engine.hostif.is_drained(bad));
     assert!(world.transfer(A, conns, &pattern(50_000, 2), 5_000), "the neighbour goes on");

@@ -3,6 +3,7 @@
 
 use super::super::Engine;
 use super::world::{A, B, Side, World, addr, pattern};
+use crate::ControlEvent;
 use crate::control::names::Twin;
 use crate::control::network::SteerChange;
 use crate::control::route::{KernelRoute, KernelVia};
@@ -272,9 +273,9 @@ fn a_listener_whose_kernel_socket_is_gone_gets_no_more_and_keeps_what_it_has() {
     let Side { engine, memory, .. } = &mut world.sides[B];
     assert_eq!(engine.view().steered_twins().map(|twin| twin.identity).collect::<Vec<_>>(), [80]);
     let now = world.now;
-    engine.twin_gone(now, (81, now), memory);
+    engine.handle_control(now, ControlEvent::SocketGone(81, now), memory);
     assert_eq!(engine.poll_request(), None, "of another one");
-    engine.twin_gone(now, (80, now), memory);
+    engine.handle_control(now, ControlEvent::SocketGone(80, now), memory);
     assert_eq!(engine.view().steered_twins().count(), 0);
     let ended = changes(&mut world);
     assert!(

@@ -4,6 +4,7 @@
 //! and reorder them from a seed.
 
 pub(super) use super::memory::{LAYOUT, Memory, Outbox};
+use crate::ControlEvent;
 use crate::control::names::Twin;
 use crate::work::Link;
 use crate::{Engine, EngineConfig, FastOpenMode, HostMemory, NetworkChange, Quotas};
@@ -143,7 +144,7 @@ impl Side {
         let closed = if let Command::Close { flow, .. } = command { self.anchor_of(flow) } else { None };
         self.command(now, command, &[0; 64]);
         if let Some(anchor) = closed {
-            self.engine.anchor_closed(now, anchor, &mut self.memory);
+            self.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut self.memory);
         }
     }
 
@@ -335,7 +336,7 @@ impl Side {
                 self.plain(now, Command::AcceptCredit { listener, count: 1 });
                 let anchor = self.engine.hostif.new_anchor(self.session);
                 if self.closes_early {
-                    self.engine.anchor_closed(now, anchor, &mut self.memory);
+                    self.engine.handle_control(now, ControlEvent::LastClose(anchor), &mut self.memory);
                 }
                 assert!(self.memory.owns(self.session, flow, (Owned::Offered, Owned::Held)));
                 self.plain(now, Command::Accept { flow, anchor, fd: 9 });
