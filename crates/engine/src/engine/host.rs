@@ -3,8 +3,8 @@
 //! `Err` means that the session broke the contract and is to be fenced. An id that is merely no longer valid is no
 //! breach: a completion that ends a flow and an entry that still names it may cross.
 
-use super::Engine;
 use super::names::endpoint_of;
+use super::{Engine, listener_end};
 use crate::control::accept_queue::BACKLOG_MAX;
 use crate::control::holders::{CREDIT_MAX, Holder, ON_ITS_WAY};
 use crate::control::listener_idx::ListenerIdx;
@@ -62,9 +62,8 @@ impl Engine {
                 }
                 Ok(())
             }
-            Command::CloseListener { listener, last } => {
-                self.hostif.note_passed_on(&mut self.listeners, session, listener, last);
-                self.drop_listener_holder(now, session, listener, last, host);
+            Command::CloseListener { .. } | Command::EndListener { .. } => {
+                listener_end::by_command(self, now, session, command, host);
                 Ok(())
             }
             Command::ShutdownSend { flow } => {

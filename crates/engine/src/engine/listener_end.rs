@@ -11,6 +11,7 @@ use crate::flow::record::Flow;
 use crate::flow::tenancy::{GOES_BACK_AT_ONCE, Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
 use crate::parts::HostInterface;
+use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::HostMemory;
@@ -206,6 +207,29 @@ impl Engine {
     }
 }
 
+/// [`Command::CloseListener`] and [`Command::EndListener`].
+pub(super) fn by_command<H: HostMemory>(
+    engine: &mut Engine,
+    now: Instant,
+    session: SessionId,
+    command: Command,
+    host: &mut H,
+) {
+    let Engine { hostif, listeners, .. } = engine;
+    match command {
+        Command::CloseListener { listener, last } => {
+            hostif.note_passed_on(listeners, session, listener, last);
+            engine.drop_listener_holder(now, session, listener, last, host);
+        }
+        // At once: the kernel's socket may listen again before the next look at it.
+        Command::EndListener { listener } => match hostif.twin_of(listeners, session, listener) {
+            Some(twin) => engine.twin_gone(now, (twin.identity, twin.seen), host),
+            None => engine.counters.add(Counter::StaleEntries),
+        },
+        _ => {}
+    }
+}
+
 impl Listeners {
     /// Whether a listener that no session takes from is kept: connections wait at it, or its kernel socket is on its way.
     pub(super) fn is_orphaned(&mut self, now: Instant, idx: ListenerIdx) -> bool {
@@ -218,6 +242,12 @@ impl Listeners {
 }
 
 impl HostInterface {
+    /// The kernel's socket by which a session has a listener.
+    fn twin_of(&self, listeners: &mut Listeners, session: SessionId, id: ListenerId) -> Option<Twin> {
+        let idx = self.sessions.get(session)?.listener(id)?;
+        listeners.get_mut(idx)?.holders.twin_of(session, id)
+    }
+
     /// A session lets go of a listener, and says whether nobody else has it.
     pub(super) fn note_passed_on(
         &mut self,
