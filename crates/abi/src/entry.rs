@@ -150,6 +150,8 @@ pub enum Command {
     ///
     /// `last`: no other process can hold the descriptor, so the listener ends here and now; without it, its anchor tells.
     CloseListener { listener: ListenerId, last: bool },
+    /// The kernel's socket of the listener has stopped listening (shutdown): it ends for all who have that socket.
+    EndListener { listener: ListenerId },
     /// Change an option of the flow.
     SetOption { flow: FlowId, option: FlowOption, value: u32 },
     /// The channel that [`Completion::OfferChannel`] named is mapped: connections may use it.
@@ -188,6 +190,7 @@ const CMD_DEFER_ACCEPT: u8 = 0x10;
 const CMD_DISCONNECT: u8 = 0x11;
 const CMD_COUNT_WAITING: u8 = 0x12;
 const CMD_CLOSE_COPY: u8 = 0x13;
+const CMD_END_LISTENER: u8 = 0x14;
 const FLAG_ABORT: u8 = 1;
 const FLAG_LAST: u8 = 1;
 
@@ -219,6 +222,7 @@ impl Command {
             Command::CloseListener { listener, last } => {
                 RawEntry::new(CMD_CLOSE_LISTENER, if last { FLAG_LAST } else { 0 }, 0, listener.0.raw(), 0)
             }
+            Command::EndListener { listener } => RawEntry::new(CMD_END_LISTENER, 0, 0, listener.0.raw(), 0),
             Command::SetOption { flow, option, value } => {
                 RawEntry::new(CMD_SET_OPTION, 0, option.to_raw(), flow.raw(), value as u64)
             }
@@ -263,6 +267,7 @@ impl Command {
             CMD_CLOSE_LISTENER => {
                 Command::CloseListener { listener: ListenerId(flow), last: raw.flags() & FLAG_LAST != 0 }
             }
+            CMD_END_LISTENER => Command::EndListener { listener: ListenerId(flow) },
             CMD_SET_OPTION => match FlowOption::from_raw(raw.small()) {
                 Some(option) => Command::SetOption { flow, option, value: raw.word1 as u32 },
                 None => return Err(BadEntry::UnknownArgument),

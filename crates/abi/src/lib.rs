@@ -33,4 +33,4 @@ pub mod via;
 pub mod why;
 
 /// Version of the host interface. A host and an engine must agree on it exactly while the major number is 0.
-pub const INTERFACE_VERSION: u16 = 29;
+pub const INTERFACE_VERSION: u16 = 30;

@@ -243,6 +243,7 @@ impl Session {
             5 => Command::ShutdownSend { flow },
             6 if cx.random.one_in(2) => Command::Close { flow, abort: cx.random.one_in(2) },
             6 => Command::CloseRetained { flow, anchor: self.some_anchor(cx), abort: cx.random.one_in(2) },
+            7 if value % 8 == 7 => Command::EndListener { listener },
             7 => Command::CloseListener { listener, last: cx.random.one_in(2) },
             8 if cx.random.one_in(2) => Command::TakeConnection { listener },
             8 if value % 4 == 3 => Command::DeferAccept { listener, secs: value },

@@ -20,6 +20,7 @@ use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
 use core::time::Duration;
 use libc::{sockaddr, socklen_t};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use toe::socket::{ConnectHow, FastOpen, Kind, Socket};
 use toe::stack::EngineIdx;
 use toe::{Anchor, AnchorUse as Use, Errno, sys};
@@ -187,6 +188,9 @@ impl Asking {
         let kernel_too = attempts.iter().any(|stack| stack == ProtoStack::Kernel);
         for stack in attempts.iter() {
             let ProtoStack::Engine(engine) = stack else {
+                if self.is_an_engines_alone() {
+                    break;
+                }
                 self.note_winner(ProtoStack::Kernel);
                 return self.by_kernel();
             };
@@ -215,6 +219,13 @@ impl Asking {
         };
         why::set(self.fd, Decided { rule: self.decision.rule, ..Decided::new(On::Kernel, reason) });
         Verdict::Done(fail(error))
+    }
+
+    /// An engine has the address, and nobody listens there. The kernel, which does not have it, would look for it elsewhere.
+    fn is_an_engines_alone(&self) -> bool {
+        matches!(self.refused, Some((_, Errno::ECONNREFUSED)))
+            && !self.remote.addr.is_loopback()
+            && !kernel_has(self.remote)
     }
 
     /// The kernel connects what is at the number: if that is still the program's socket.
@@ -442,6 +453,16 @@ fn wait_placed(
             Attempt::Answered(Err(error))
         }
     }
+}
+
+/// Whether the kernel has the address, as far as it says.
+#[cold]
+fn kernel_has(remote: Endpoint) -> bool {
+    let family = if remote.addr.is_v4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let probe = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    let bound =
+        probe.and_then(|probe| rustix::net::bind(&probe, &Endpoint { port: 0, ..remote }.to_socket_addr()));
+    bound != Err(rustix::io::Errno::ADDRNOTAVAIL)
 }
 
 /// The descriptor is another thread's to decide on, or gone.

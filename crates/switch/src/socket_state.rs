@@ -16,7 +16,8 @@ use toe_abi::why::Reason;
 const DESCRIPTORS: usize = 1 << 20;
 
 /// Lies in .bss: the kernel gives memory only to the pages in use.
-static STATES: [Remembered; DESCRIPTORS] = [const { Remembered::NOTHING }; DESCRIPTORS];
+static STATES: [Remembered; DESCRIPTORS] =
+    [const { Remembered { state: AtomicU64::new(0), decided: AtomicU32::new(0) } }; DESCRIPTORS];
 
 /// What is known of a descriptor. Both words stand in one page, as a fork costs a copy of each page that is written to after it.
 #[derive(Debug)]
@@ -24,10 +25,6 @@ struct Remembered {
     state: AtomicU64,
     /// Of [`crate::why`].
     decided: AtomicU32,
-}
-
-impl Remembered {
-    const NOTHING: Remembered = Remembered { state: AtomicU64::new(0), decided: AtomicU32::new(0) };
 }
 
 /// One more than the largest descriptor that ever had a state.

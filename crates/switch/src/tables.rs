@@ -86,7 +86,7 @@ pub fn passes_sockets() -> bool {
 }
 
 /// As anchors are.
-fn is_directory(fd: c_int) -> bool {
+pub fn is_directory(fd: c_int) -> bool {
     rustix::fs::fstat(sys::borrow(fd)).is_ok_and(|stat| {
         rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
     })

@@ -60,6 +60,7 @@ pub fn commands() -> Vec<Command> {
         Command::CloseCopy { lifetime: AnchorHandle(0x1020_3040) },
         Command::CloseListener { listener: LISTENER, last: false },
         Command::CloseListener { listener: LISTENER, last: true },
+        Command::EndListener { listener: LISTENER },
         Command::ChannelReady { channel: CHANNEL },
         Command::TakeConnection { listener: LISTENER },
         Command::FastOpen { listener: LISTENER, limit: 0x0102_0304 },

@@ -136,6 +136,13 @@ impl Holders {
         self.list.iter_mut().find(|h| h.session == session && h.id == id)
     }
 
+    /// The kernel's socket that gives this one the name, as whoever listens by it has shown it last.
+    pub fn twin_of(&self, session: SessionId, id: ListenerId) -> Option<Twin> {
+        let holder = self.list.iter().find(|h| h.session == session && h.id == id)?;
+        let (_, its) = self.lifetimes.iter().find(|(anchor, _)| *anchor == holder.anchor)?;
+        self.twins().filter(|twin| twin.identity == its.identity).max_by_key(|twin| twin.seen)
+    }
+
     /// Removes those that `is_gone` says.
     pub fn remove(&mut self, is_gone: impl Fn(&Holder) -> bool) {
         self.list.retain(|h| !is_gone(h));

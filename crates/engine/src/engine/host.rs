@@ -62,9 +62,8 @@ impl Engine {
                 }
                 Ok(())
             }
-            Command::CloseListener { listener, last } => {
-                self.hostif.note_passed_on(&mut self.listeners, session, listener, last);
-                self.records().accepting(now, host).drop_listener_holder(session, listener, last);
+            Command::CloseListener { .. } | Command::EndListener { .. } => {
+                self.records().accepting(now, host).listener_ends(session, command);
                 Ok(())
             }
             Command::ShutdownSend { flow } => {

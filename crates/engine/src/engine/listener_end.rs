@@ -9,7 +9,8 @@ use crate::flow::key::Scope;
 use crate::flow::record::Flow;
 use crate::flow::tenancy::{GOES_BACK_AT_ONCE, Tenancy, TenancyEvent};
 use crate::hostif::anchors::AnchorTarget;
-use crate::parts::{Accepting, HostInterface};
+use crate::parts::{Accepting, HostInterface, Records};
+use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::{AnchorHandle, Endpoint, FlowIdx, Instant, ListenerId, SessionId};
 use toe_tcp::memory::HostMemory;
@@ -138,6 +139,23 @@ impl<H: HostMemory> Accepting<'_, '_, H> {
         true
     }
 
+    /// [`Command::CloseListener`] and [`Command::EndListener`].
+    pub(super) fn listener_ends(&mut self, session: SessionId, command: Command) {
+        let Records { hostif, listeners, counters, .. } = &mut self.records;
+        match command {
+            Command::CloseListener { listener, last } => {
+                hostif.note_passed_on(listeners, session, listener, last);
+                self.drop_listener_holder(session, listener, last);
+            }
+            // At once: the kernel's socket may listen again before the next look at it.
+            Command::EndListener { listener } => match hostif.twin_of(listeners, session, listener) {
+                Some(twin) => self.twin_gone((twin.identity, twin.seen)),
+                None => counters.add(Counter::StaleEntries),
+            },
+            _ => {}
+        }
+    }
+
     /// [`crate::ControlEvent::SocketGone`].
     pub(super) fn twin_gone(&mut self, (identity, looked_at): (u64, Instant)) {
         for rest in self.records.names.rests.take(identity, looked_at) {
@@ -186,6 +204,12 @@ impl Listeners {
 }
 
 impl HostInterface {
+    /// The kernel's socket by which a session has a listener.
+    fn twin_of(&self, listeners: &mut Listeners, session: SessionId, id: ListenerId) -> Option<Twin> {
+        let idx = self.sessions.get(session)?.listener(id)?;
+        listeners.get_mut(idx)?.holders.twin_of(session, id)
+    }
+
     /// A session lets go of a listener, and says whether nobody else has it.
     pub(super) fn note_passed_on(
         &mut self,

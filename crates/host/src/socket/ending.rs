@@ -239,13 +239,12 @@ impl Socket {
         }
     }
 
-    /// `shutdown` of a listener: it hands out nothing more.
+    /// `shutdown` of a listener: it hands out nothing more, to nobody who has it.
     pub(super) fn end_listener(&'static self, why: Closed) {
-        let last = !self.watched_as().is_shared();
         let ends = self.with_listener(|io, listener| {
             let was_open = listener.closed == Closed::No;
             if was_open {
-                io.command(Command::CloseListener { listener: listener.id, last });
+                io.command(Command::EndListener { listener: listener.id });
                 listener.end(why);
             }
             was_open.then_some(listener.id)

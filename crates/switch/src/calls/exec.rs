@@ -282,6 +282,6 @@ mod tests {
         let mut environment = [core::ptr::null_mut()];
         // SAFETY: an empty environment.
         assert!(unsafe { completed(environment.as_mut_ptr(), None) }.is_none());
-        assert!(!is_directory(0) || !policy::may_have_engine());
+        assert!(!tables::is_directory(0) || !policy::may_have_engine());
     }
 }

@@ -244,7 +244,6 @@ pub const KNOWN: &[Known] = &[
     // The calls are not chosen.
     Known { title: "A descriptor in an epoll set that is passed on and then closed", explains: |_| false },
     Known { title: "Connections that wait at a listener that is passed on", explains: |_| false },
-    Known { title: "A listener that several processes have, and one ends", explains: |_| false },
     Known { title: "What is told with SIGIO", explains: |_| false },
     Known { title: "A negative time limit that is set before exec, and used after it", explains: |_| false },
     Known {

@@ -50,6 +50,23 @@ fn what_several_processes_have_is_neither_lost_nor_doubled() {
     run("sharing.py", include_str!("sharing.py"), 58);
 }
 
+/// Whoever connected then waited for ever: to the engine somebody had the listener, and that one knew that it had ended.
+#[test]
+fn a_listener_that_one_of_two_processes_shuts_down_has_ended() {
+    let lab = Lab::new();
+    let engine = Engine::local(&lab);
+    let file = lab.dir().join("ended_for_all.py");
+    std::fs::write(&file, include_str!("ended_for_all.py")).expect("a file in the lab");
+    let mut command = On::Engine(&engine).command(&lab, PYTHON);
+    let said =
+        Program::spawn("ended_for_all.py", command.arg(&file)).wait(LONG).expect_success("ended_for_all.py");
+    assert_eq!(said.trim(), "same");
+    // Those that were not accepted; after a fork the next listen is the kernel's.
+    let counters = engine.status().counters;
+    assert!(counters["passive_opens"] >= 80, "{counters:?}");
+    engine.wait_until_idle(SOON);
+}
+
 /// The engine took it for gone because it was not yet in the list that the kernel was making, and reset whoever had just connected.
 #[test]
 fn a_listener_that_is_new_while_others_are_looked_for_lets_all_in() {

@@ -2,7 +2,8 @@
 
 use toe_tests::child;
 use toe_tests::engine::Engine;
-use toe_tests::lab::{ENGINE_ADDR, ENGINE_LINK, KERNEL_ADDR, Lab, Side};
+use toe_tests::lab::{ENGINE_ADDR, ENGINE_LINK, KERNEL_ADDR, KERNEL_PEER_ADDR, Lab, Side};
+use toe_tests::tools::On;
 use toe_tests::wait::{self, SOON};
 
 /// Debian's Python, whose setuptools is there.
@@ -31,6 +32,35 @@ fn a_run_directory_that_cannot_be_written_is_no_end() {
     command.args(["-m", "sh", "-c", &script]).arg(lab.program("toe"));
     let done = child::run("toe run", &mut command, SOON).expect_success("toe run");
     assert!(done.contains(&format!("on {}/opentoe/run-", own.display())), "{done}");
+}
+
+/// The kernel was asked, which does not have the address: it had no way there, or asked a router for it.
+#[test]
+fn nobody_listens_at_an_address_that_is_an_engines_alone() {
+    const CONNECTS: &str = "
+import select, socket, sys
+for blocking in True, False:
+    sock = socket.socket()
+    sock.settimeout(20)
+    sock.setblocking(blocking)
+    outcome = sock.connect_ex((sys.argv[1], 9))
+    if outcome == 115:
+        assert select.select([], [sock], [], 20)[1]
+        outcome = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    print(outcome)
+";
+    let lab = Lab::new();
+    let engine = Engine::on_link(&lab, Side::Server, "");
+    let connects = |addr| {
+        let mut command = On::Engine(&engine).command(&lab, PYTHON);
+        child::run("connects", command.args(["-c", CONNECTS, addr]), SOON).expect_success("connects")
+    };
+    assert_eq!(connects(ENGINE_ADDR), "111\n111\n");
+    assert_eq!(connects("127.0.0.1"), "111\n111\n");
+    let mut routed = lab.command(Side::Server, "ip");
+    child::run("ip", routed.args(["route", "add", "default", "via", KERNEL_PEER_ADDR]), SOON)
+        .expect_success("ip");
+    assert_eq!(connects(ENGINE_ADDR), "111\n111\n", "nor by way of a router");
 }
 
 #[test]

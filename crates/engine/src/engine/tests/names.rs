@@ -245,6 +245,33 @@ fn a_listener_ends_with_the_last_socket_that_it_rests_on() {
     world.sides[B].listen(now, addr(B, 80)).expect("free");
 }
 
+/// By shutdown: it may listen again, at the kernel, before a look at it; who has connected to it until then would wait for ever.
+#[test]
+fn a_listener_ends_for_all_who_listen_by_a_socket_when_one_shuts_it_down() {
+    let mut world = World::new();
+    let (owner, worker) = (world.sides[B].session, attach(&mut world, 0, HERE));
+    let other = attach(&mut world, 0, HERE);
+    let any = ip([0; 4], 80);
+    // Who looks at sockets has a clock of its own.
+    let seen = world.now.after_us(3_600_000_000);
+    let shared =
+        |world: &World, identity| Twin { shares_port: true, seen, ..listening(world, any, identity) };
+    for (session, identity) in [(owner, 1), (worker, 1), (other, 2)] {
+        let twin = shared(&world, identity);
+        listen(&mut world, session, any, twin).expect("one socket, and one that shares the port");
+    }
+    let end = |world: &mut World, session, listener| {
+        let now = world.now;
+        by(world, session, |side| side.plain(now, Command::EndListener { listener }));
+    };
+    let [first, _, third] = world.sides[B].listeners[..] else { panic!("three listen") };
+    end(&mut world, owner, first);
+    assert_eq!(at_port(&world, 80), [("LISTEN", vec![other])], "the other socket listens on");
+    end(&mut world, owner, first);
+    end(&mut world, other, third);
+    assert_eq!(at_port(&world, 80), []);
+}
+
 /// Shut down and made to listen again, as what it may be shown before the engine hears that it had stopped.
 #[test]
 fn what_rests_on_a_socket_that_listens_again_stays() {
