@@ -2,7 +2,7 @@
 
 use crate::epoll::{EpollSet, ONE_SHOT, WAKE_TAG};
 use crate::errno::ENOENT;
-use crate::{fd_table, sys};
+use crate::{fd_table, sys, wait_calls};
 use rustix::event::EventfdFlags;
 use rustix::fd::{IntoRawFd, RawFd};
 use rustix::fs::{Mode, OFlags};
@@ -63,7 +63,7 @@ const PRIVATE: u32 = super::EDGE | ONE_SHOT | super::EXCLUSIVE | libc::EPOLLWAKE
 /// Whether the kernel has something to tell of.
 pub(super) fn is_readable(epfd: RawFd) -> bool {
     let mut polled = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
-    sys::ppoll(&mut polled, Some(Duration::ZERO), None).is_ok_and(|ready| ready > 0)
+    wait_calls::ppoll(&mut polled, Some(Duration::ZERO), None).is_ok_and(|ready| ready > 0)
 }
 
 impl EpollSet {
