@@ -13,9 +13,10 @@ use crate::sys::{self, CmOps, EpFid, EpOps, FidPtr, Info, Ops, Ssize};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use toe_via::endpoint::Endpoint;
+use toe_via::endpoint::inside::Phase;
 use toe_via::endpoint::meeting::{Approach, Greeting, Met, PRIVATE_MAX, Visitor};
 use toe_via::endpoint::post::{Completion, What};
-use toe_via::endpoint::{Endpoint, Phase};
 
 /// A queue to which an endpoint's completions go.
 #[derive(Debug, Default)]
