@@ -148,6 +148,14 @@ pub(crate) fn timespec(timeout: Duration) -> libc::timespec {
 /// Bytes of the kernel's signal mask.
 pub(crate) const SIGSET_LEN: usize = 8;
 
+/// `ppoll(2)` that looks, and does not wait.
+pub fn poll_now(fds: &mut [libc::pollfd]) -> Result<usize, Errno> {
+    // The kernel writes the time left into it.
+    let mut time = timespec(Duration::ZERO);
+    let time = std::ptr::from_mut(&mut time) as usize;
+    syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), time, 0, SIGSET_LEN, 0])
+}
+
 /// Whether there is nothing more to receive from a socket, and never will be.
 pub fn is_at_end(fd: RawFd) -> bool {
     use rustix::io::Errno as Of;

@@ -50,7 +50,7 @@ pub(crate) struct DeferredSignals {
     pub(super) blocked: AtomicU64,
     /// Null until something is kept.
     pub(super) infos: AtomicPtr<Infos>,
-    /// The thread is in [`asleep`], and in no handler there.
+    /// The thread is in [`super::asleep`], and in no handler there.
     pub(super) sleeping: Cell<bool>,
     /// Not zero: a signal has come since the thread went to sleep, or had come before ([`CAME`], [`ENDS`]).
     pub(super) interrupted: AtomicU32,
