@@ -1,165 +1,89 @@
 //! Completion queues. Reading one works for the endpoints that are bound to it: nobody else does.
 
-use crate::domain::DomainObject;
+use crate::completions::Completions;
 use crate::ep::Ep;
 use crate::fabric::Fabric;
-use crate::object::{self, Object, no_bind, no_ops_open, strerror};
-use crate::sys::{self, CqAttr, CqErrEntry, CqFid, CqOps, CqTaggedEntry, FidPtr, Ops, Ssize};
-use crate::wait_object::WaitObject;
-use std::collections::VecDeque;
+use crate::object::{self, Object, no_bind, no_ops_open, strerror, wait_object};
+use crate::opened::DomainObject;
+use crate::sys::{self, CqAttr, CqErrEntry, CqFid, CqOps, FidPtr, Ops, Ssize};
 use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use toe_via::endpoint::post::{Completion, Failure, What};
 use toe_via::sleep::{Peer, look};
 
-/// See the module.
-#[derive(Debug)]
-pub struct Cq {
-    fabric: Arc<Fabric>,
-    entries: Mutex<VecDeque<Completion>>,
-    members: Mutex<Vec<Arc<Ep>>>,
-    entry_len: usize,
-    wait_object: Option<Arc<WaitObject>>,
-    is_signalled: AtomicBool,
-    /// Reads one after the other that have found nothing.
-    empty_reads: AtomicU32,
-}
+/// The endpoints that are bound to a queue.
+#[derive(Debug, Default)]
+pub struct Members(Mutex<Vec<Arc<Ep>>>);
 
-/// Empty reads after which each lets others run: some ten microseconds, in which a peer that is at it answers. Who only looks, as MPI does,
-/// would else keep its peer from the processor that the two share.
-const EMPTY_READS_MAX: u32 = 512;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a completion is called.
-fn flags(completion: &Completion) -> u64 {
-    let data = if completion.immediate.is_some() { sys::REMOTE_CQ_DATA } else { 0 };
-    data | match completion.what {
-        What::Sent => sys::SEND | sys::MSG,
-        What::Received => sys::RECV | sys::MSG,
-        What::Written => sys::WRITE | sys::RMA,
-        What::Read => sys::READ | sys::RMA,
-        What::WasWritten => sys::REMOTE_WRITE | sys::RMA,
-    }
-}
-
-fn entry(completion: &Completion) -> CqTaggedEntry {
-    CqTaggedEntry {
-        op_context: completion.context as *mut c_void,
-        flags: flags(completion),
-        len: completion.len as usize,
-        buf: completion.address as *mut c_void,
-        data: completion.immediate.unwrap_or(0).into(),
-        tag: 0,
-    }
-}
-
-impl Cq {
-    pub fn push(&self, completion: Completion) {
-        lock(&self.entries).push_back(completion);
-        self.ring();
+impl Members {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Ep>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn add(&self, ep: &Arc<Ep>) {
-        let mut members = lock(&self.members);
+        let mut members = self.lock();
         if !members.iter().any(|member| Arc::ptr_eq(member, ep)) {
             members.push(Arc::clone(ep));
         }
     }
 
     pub fn remove(&self, ep: &Arc<Ep>) {
-        lock(&self.members).retain(|member| !Arc::ptr_eq(member, ep));
-    }
-
-    /// Wakes who waits for it in this process.
-    pub fn ring(&self) {
-        if let Some(wait_object) = &self.wait_object {
-            wait_object.ring();
-        }
+        self.lock().retain(|member| !Arc::ptr_eq(member, ep));
     }
 
     fn progress(&self) {
-        lock(&self.members).iter().for_each(|ep| ep.progress());
+        self.lock().iter().for_each(|ep| ep.progress());
     }
+}
 
-    fn has_entries(&self) -> bool {
-        !lock(&self.entries).is_empty()
-    }
+#[derive(Debug)]
+#[repr(C)]
+pub struct CqObject {
+    fid: CqFid,
+    fabric: Arc<Fabric>,
+    pub completions: Arc<Completions>,
+    pub members: Arc<Members>,
+}
 
+// SAFETY: needed to find it by its pointer: it is laid out as C would and begins with a fid.
+unsafe impl Object for CqObject {}
+
+impl CqObject {
     /// Whether the program may wait for its descriptor: it will be readable when something comes.
     pub fn may_wait(&self) -> bool {
         self.fabric.event_count();
-        if let Some(wait_object) = &self.wait_object {
+        if let Some(wait_object) = &self.completions.wait_object {
             wait_object.arm();
         }
-        lock(&self.members).iter().for_each(|ep| ep.endpoint.arm());
-        self.progress();
-        !self.has_entries() && !self.is_signalled.load(Ordering::Acquire)
+        self.members.lock().iter().for_each(|ep| ep.endpoint.arm());
+        self.members.progress();
+        !self.completions.has_entries() && !self.completions.is_signalled.load(Ordering::Acquire)
     }
 
-    /// Reads up to `count` entries. FI_EAVAIL: the first is an error.
-    ///
     /// # Safety
-    /// `buf` has room for them in the queue's format.
+    /// As [`Completions::read`].
     unsafe fn read(&self, buf: *mut c_void, count: usize) -> Ssize {
-        let mut entries = lock(&self.entries);
-        if entries.is_empty() {
-            drop(entries);
-            self.progress();
-            entries = lock(&self.entries);
-        }
-        let mut done = 0;
-        while done < count {
-            match entries.front() {
-                None => break,
-                Some(first) if first.failure.is_some() => {
-                    return if done > 0 { done as Ssize } else { -(sys::EAVAIL as Ssize) };
-                }
-                Some(first) => {
-                    let entry = entry(first);
-                    // SAFETY: needed to tell the program, which has promised room for `count`. Each format is the beginning of the longest.
-                    unsafe {
-                        let to = buf.byte_add(done * self.entry_len).cast::<u8>();
-                        to.copy_from_nonoverlapping((&raw const entry).cast(), self.entry_len);
-                    }
-                    entries.pop_front();
-                    done += 1;
-                }
-            }
-        }
-        drop(entries);
-        if done > 0 {
-            self.empty_reads.store(0, Ordering::Relaxed);
-            return done as Ssize;
-        }
-        let empty_reads = self.empty_reads.load(Ordering::Relaxed);
-        if empty_reads < EMPTY_READS_MAX {
-            self.empty_reads.store(empty_reads + 1, Ordering::Relaxed);
-        } else {
-            std::thread::yield_now();
-        }
-        -(libc::EAGAIN as Ssize)
+        // SAFETY: the caller's promise.
+        unsafe { self.completions.read(buf, count, || self.members.progress()) }
     }
 
     /// # Safety
-    /// As [`Cq::read`].
+    /// As [`Completions::read`].
     unsafe fn wait(&self, buf: *mut c_void, count: usize, limit_ms: c_int) -> Ssize {
-        let Some(wait_object) = &self.wait_object else { return -(libc::ENOSYS as Ssize) };
+        let Some(wait_object) = &self.completions.wait_object else { return -(libc::ENOSYS as Ssize) };
         let limit = u64::try_from(limit_ms).ok().map(Duration::from_millis);
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             look(Peer::Anywhere, || {
-                self.progress();
-                self.has_entries()
+                self.members.progress();
+                self.completions.has_entries()
             });
             // SAFETY: needed to do what the program asks, which has promised what `read` needs.
             let found = unsafe { self.read(buf, count) };
-            if found != -(libc::EAGAIN as Ssize) || self.is_signalled.swap(false, Ordering::AcqRel) {
+            if found != -(libc::EAGAIN as Ssize)
+                || self.completions.is_signalled.swap(false, Ordering::AcqRel)
+            {
                 return found;
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -173,16 +97,6 @@ impl Cq {
         }
     }
 }
-
-#[derive(Debug)]
-#[repr(C)]
-pub struct CqObject {
-    fid: CqFid,
-    pub queue: Arc<Cq>,
-}
-
-// SAFETY: needed to find it by its pointer: it is laid out as C would and begins with a fid.
-unsafe impl Object for CqObject {}
 
 static OPS: Ops = Ops { size: size_of::<Ops>(), close, bind: no_bind, control, ops_open: no_ops_open };
 
@@ -217,24 +131,16 @@ pub unsafe extern "C" fn open(
         }
         _ => return -libc::ENOSYS,
     };
-    let queue = Cq {
-        fabric,
-        entries: Mutex::default(),
-        members: Mutex::default(),
-        entry_len,
-        wait_object,
-        is_signalled: AtomicBool::new(false),
-        empty_reads: AtomicU32::new(0),
-    };
+    let completions = Arc::new(Completions::new(entry_len, wait_object));
     let fid = CqFid { fid: object::fid(sys::CLASS_CQ, context, &OPS), ops: &raw const CQ_OPS };
     // SAFETY: needed to answer the program, which has promised a place.
-    unsafe { CqObject { fid, queue: Arc::new(queue) }.hand_out(to) };
+    unsafe { CqObject { fid, fabric, completions, members: Arc::default() }.hand_out(to) };
     0
 }
 
 unsafe extern "C" fn close(fid: FidPtr) -> c_int {
     // SAFETY: needed to find what the program means.
-    if !lock(&unsafe { CqObject::of(fid) }.queue.members).is_empty() {
+    if !unsafe { CqObject::of(fid) }.members.lock().is_empty() {
         return -libc::EBUSY;
     }
     // SAFETY: needed to end it; the program uses it no more.
@@ -244,35 +150,14 @@ unsafe extern "C" fn close(fid: FidPtr) -> c_int {
 
 unsafe extern "C" fn control(fid: FidPtr, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: needed to find what the program means.
-    let queue = &unsafe { CqObject::of(fid) }.queue;
+    let queue = &unsafe { CqObject::of(fid) }.completions;
     // SAFETY: needed to answer where the program wants it.
     unsafe { wait_object(queue.wait_object.as_ref(), command, arg) }
 }
 
-/// What a queue's wait object is.
-///
-/// # Safety
-/// `arg` is what the command needs.
-pub unsafe fn wait_object(wait_object: Option<&Arc<WaitObject>>, command: c_int, arg: *mut c_void) -> c_int {
-    match (command, wait_object) {
-        (sys::GETWAIT, Some(wait_object)) => {
-            // SAFETY: needed to answer: of a descriptor `arg` points to an int.
-            unsafe { arg.cast::<c_int>().write(wait_object.raw_fd()) };
-            0
-        }
-        (sys::GETWAITOBJ, wait_object) => {
-            let kind = if wait_object.is_some() { sys::WAIT_FD } else { sys::WAIT_NONE };
-            // SAFETY: needed to answer: `arg` points to an enum.
-            unsafe { arg.cast::<u32>().write(kind) };
-            0
-        }
-        _ => -libc::ENOSYS,
-    }
-}
-
 unsafe extern "C" fn read(fid: FidPtr, buf: *mut c_void, count: usize) -> Ssize {
-    // SAFETY: needed to do what the program asks; it has promised what `Cq::read` needs.
-    unsafe { CqObject::of(fid).queue.read(buf, count) }
+    // SAFETY: needed to do what the program asks; it has promised what `Completions::read` needs.
+    unsafe { CqObject::of(fid).read(buf, count) }
 }
 
 /// Connected endpoints have no address of a sender to tell.
@@ -289,32 +174,8 @@ unsafe extern "C" fn readfrom(fid: FidPtr, buf: *mut c_void, count: usize, from:
 }
 
 unsafe extern "C" fn readerr(fid: FidPtr, buf: *mut CqErrEntry, _flags: u64) -> Ssize {
-    // SAFETY: needed to find what the program means.
-    let queue = &unsafe { CqObject::of(fid) }.queue;
-    let mut entries = lock(&queue.entries);
-    let Some((completion, failure)) =
-        entries.front().and_then(|first| first.failure.map(|failure| (*first, failure)))
-    else {
-        return -(libc::EAGAIN as Ssize);
-    };
-    entries.pop_front();
-    let (err, olen) = match failure {
-        Failure::Truncated(over) => (sys::ETRUNC, over as usize),
-        Failure::Cancelled => (libc::ECANCELED, 0),
-        Failure::Refused => (libc::EACCES, 0),
-        Failure::Ended | Failure::NotConnected | Failure::Full => (libc::ECONNABORTED, 0),
-    };
-    let entry = entry(&completion);
-    // SAFETY: needed to tell the program, which has promised room. Its buffer for more about the error stays as it is.
-    unsafe {
-        (&raw mut (*buf).entry).write(entry);
-        (&raw mut (*buf).olen).write(olen);
-        (&raw mut (*buf).err).write(err);
-        (&raw mut (*buf).prov_errno).write(err);
-        (&raw mut (*buf).err_data).write(null_mut());
-        (&raw mut (*buf).err_data_size).write(0);
-    }
-    1
+    // SAFETY: needed to do what the program asks, which has promised room.
+    unsafe { CqObject::of(fid).completions.read_error(buf) }
 }
 
 unsafe extern "C" fn sread(
@@ -324,8 +185,8 @@ unsafe extern "C" fn sread(
     _cond: *const c_void,
     limit_ms: c_int,
 ) -> Ssize {
-    // SAFETY: needed to do what the program asks; it has promised what `Cq::read` needs.
-    unsafe { CqObject::of(fid).queue.wait(buf, count, limit_ms) }
+    // SAFETY: needed to do what the program asks; it has promised what `Completions::read` needs.
+    unsafe { CqObject::of(fid).wait(buf, count, limit_ms) }
 }
 
 unsafe extern "C" fn sreadfrom(
@@ -348,7 +209,7 @@ unsafe extern "C" fn sreadfrom(
 
 unsafe extern "C" fn signal(fid: FidPtr) -> c_int {
     // SAFETY: needed to find what the program means.
-    let queue = &unsafe { CqObject::of(fid) }.queue;
+    let queue = &unsafe { CqObject::of(fid) }.completions;
     queue.is_signalled.store(true, Ordering::Release);
     queue.ring();
     0

@@ -1,26 +1,26 @@
-//! Endpoints: how they are bound, connected and closed. What they carry is [`crate::transfer`]'s.
+//! Endpoints: how they are connected and left. What they carry is [`crate::transfer`]'s.
+
+pub mod calls;
+pub mod object;
 
 use crate::address::Address;
-use crate::cq::{Cq, CqObject};
-use crate::domain::{Domain, DomainObject};
-use crate::eq::{Eq, EqObject, Event};
-use crate::info;
-use crate::object::{self, Object, errno, no_ops_open};
-use crate::passive::{
-    getopt, no_join, no_left, no_rx_ctx, no_setopt, no_tx_ctx, private, take_visitor, tell_address,
-};
-use crate::sys::{self, CmOps, EpFid, EpOps, FidPtr, Info, Ops, Ssize};
-use std::ffi::{c_int, c_void};
+use crate::completions::Completions;
+use crate::domain::Domain;
+use crate::event::Event;
+use crate::object::errno;
+use crate::sys;
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use toe_via::endpoint::meeting::{Approach, Greeting, Met, PRIVATE_MAX, Visitor};
+use toe_via::endpoint::Endpoint;
+use toe_via::endpoint::inside::Phase;
+use toe_via::endpoint::meeting::{Approach, Greeting, Met, Visitor};
 use toe_via::endpoint::post::{Completion, What};
-use toe_via::endpoint::{Endpoint, Phase};
 
 /// A queue to which an endpoint's completions go.
 #[derive(Debug, Default)]
 pub struct Bound {
-    queue: OnceLock<Arc<Cq>>,
+    queue: OnceLock<Arc<Completions>>,
     /// Only what is marked is told.
     is_selective: AtomicBool,
     /// What is posted by calls without flags is marked.
@@ -40,7 +40,6 @@ pub struct Ep {
     pub domain: Arc<Domain>,
     pub sends: Bound,
     pub receives: Bound,
-    eq: OnceLock<Arc<Eq>>,
     approach: Mutex<Option<Approach>>,
     visitor: Mutex<Option<Visitor>>,
     source: Address,
@@ -114,17 +113,15 @@ impl Ep {
         Ok(())
     }
 
-    fn accept(&self, private: Vec<u8>) -> Result<(), c_int> {
-        let visitor = lock(&self.visitor).take().ok_or(sys::EOPBADSTATE)?;
-        let eq = self.eq.get().ok_or(sys::ENOEQ)?;
+    /// Accepts who has come for it.
+    fn accept(&self, visitor: Visitor, private: Vec<u8>) -> Event {
         let greeting = Greeting { from: visitor.greeting.to, to: visitor.greeting.from, private };
-        eq.push(if visitor.accept(&self.endpoint, &greeting) {
+        if visitor.accept(&self.endpoint, &greeting) {
             Event::Connected { ep: self.fid(), private: Vec::new() }
         } else {
             let errno = libc::ECONNABORTED;
             Event::Failed { ep: self.fid(), context: self.context, errno, private: Vec::new() }
-        });
-        Ok(())
+        }
     }
 
     /// Leaves the connection; what is posted ends.
@@ -136,213 +133,4 @@ impl Ep {
         drop(lock(&self.visitor).take());
         self.endpoint.close(session, |completion| self.tell(completion));
     }
-}
-
-#[derive(Debug)]
-#[repr(C)]
-pub struct EpObject {
-    fid: EpFid,
-    pub ep: Arc<Ep>,
-}
-
-// SAFETY: needed to find it by its pointer: it is laid out as C would and begins with a fid.
-unsafe impl Object for EpObject {}
-
-static OPS: Ops = Ops { size: size_of::<Ops>(), close, bind, control, ops_open: no_ops_open };
-
-static EP_OPS: EpOps = EpOps {
-    size: size_of::<EpOps>(),
-    cancel,
-    getopt,
-    setopt: no_setopt,
-    tx_ctx: no_tx_ctx,
-    rx_ctx: no_rx_ctx,
-    rx_size_left: no_left,
-    tx_size_left: no_left,
-};
-
-static CM_OPS: CmOps = CmOps {
-    size: size_of::<CmOps>(),
-    setname: no_setname,
-    getname,
-    getpeer,
-    connect,
-    listen: no_listen,
-    accept,
-    reject: no_reject,
-    shutdown,
-    join: no_join,
-};
-
-/// `fi_endpoint`.
-///
-/// # Safety
-/// As libfabric has it.
-pub unsafe extern "C" fn open(
-    domain: FidPtr,
-    info: *mut Info,
-    to: *mut FidPtr,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: needed to find the program's domain, and to read what it passes.
-    let (domain, info) = unsafe { (Arc::clone(&DomainObject::of(domain).domain), &*info) };
-    // SAFETY: needed as above.
-    let (source, target, marked) = unsafe {
-        let sends = info.tx_attr.as_ref().map_or(0, |attr| attr.op_flags);
-        let receives = info.rx_attr.as_ref().map_or(0, |attr| attr.op_flags);
-        let marked = [sends, receives].map(|flags| flags & sys::COMPLETION != 0);
-        let source = info::read_address(info.src_addr, info.src_addrlen);
-        (source, info::read_address(info.dest_addr, info.dest_addrlen), marked)
-    };
-    let (Ok(source), Ok(target)) = (source, target) else { return -libc::EINVAL };
-    let bound = |is_marked| Bound { is_marked, ..Bound::default() };
-    let ep = Arc::new(Ep {
-        endpoint: Endpoint::default(),
-        domain,
-        sends: bound(marked[0]),
-        receives: bound(marked[1]),
-        eq: OnceLock::new(),
-        approach: Mutex::default(),
-        // SAFETY: needed to take the request that the program means.
-        visitor: Mutex::new(unsafe { take_visitor(info.handle) }),
-        source: source.unwrap_or_else(Address::own_of_process),
-        target: Mutex::new(target),
-        fid: AtomicUsize::new(0),
-        context: context.expose_provenance(),
-    });
-    let fid = EpFid {
-        fid: object::fid(sys::CLASS_EP, context, &OPS),
-        ops: &raw const EP_OPS,
-        cm: &raw const CM_OPS,
-        msg: &raw const crate::transfer::MSG_OPS,
-        rma: &raw const crate::transfer::RMA_OPS,
-        tagged: std::ptr::null(),
-        atomic: std::ptr::null(),
-        collective: std::ptr::null(),
-    };
-    // SAFETY: needed to answer the program, which has promised a place.
-    let made = unsafe { EpObject { fid, ep: Arc::clone(&ep) }.hand_out(to) };
-    ep.fid.store(made.expose_provenance(), Ordering::Relaxed);
-    0
-}
-
-unsafe extern "C" fn close(fid: FidPtr) -> c_int {
-    // SAFETY: needed to end it; the program uses it no more.
-    let ep = unsafe { EpObject::take_back(fid) }.ep;
-    if let Some(eq) = ep.eq.get() {
-        eq.remove(ep.fid());
-    }
-    for bound in [&ep.sends, &ep.receives] {
-        if let Some(queue) = bound.queue.get() {
-            queue.remove(&ep);
-        }
-    }
-    ep.leave();
-    0
-}
-
-unsafe extern "C" fn bind(fid: FidPtr, to: FidPtr, flags: u64) -> c_int {
-    // SAFETY: needed to find what the program means, and to see what it binds.
-    let (ep, class) = unsafe { (&EpObject::of(fid).ep, (*to).fclass) };
-    if class == sys::CLASS_EQ {
-        // SAFETY: needed to find the queue: its class says what it is.
-        let eq = &unsafe { EqObject::of(to) }.queue;
-        if ep.eq.set(Arc::clone(eq)).is_err() {
-            return -libc::EINVAL;
-        }
-        eq.add(ep);
-        return 0;
-    }
-    if class != sys::CLASS_CQ || flags & (sys::TRANSMIT | sys::RECV) == 0 {
-        return -libc::EINVAL;
-    }
-    // SAFETY: needed as above.
-    let queue = &unsafe { CqObject::of(to) }.queue;
-    for (bound, flag) in [(&ep.sends, sys::TRANSMIT), (&ep.receives, sys::RECV)] {
-        if flags & flag != 0 {
-            if bound.queue.set(Arc::clone(queue)).is_err() {
-                return -libc::EINVAL;
-            }
-            bound.is_selective.store(flags & sys::SELECTIVE_COMPLETION != 0, Ordering::Relaxed);
-        }
-    }
-    queue.add(ep);
-    0
-}
-
-unsafe extern "C" fn control(fid: FidPtr, command: c_int, _: *mut c_void) -> c_int {
-    if command != sys::ENABLE {
-        return -libc::ENOSYS;
-    }
-    // SAFETY: needed to find what the program means.
-    let ep = &unsafe { EpObject::of(fid) }.ep;
-    match () {
-        () if ep.eq.get().is_none() => -sys::ENOEQ,
-        () if ep.sends.queue.get().is_none() || ep.receives.queue.get().is_none() => -sys::ENOCQ,
-        () => 0,
-    }
-}
-
-unsafe extern "C" fn cancel(fid: FidPtr, context: *mut c_void) -> Ssize {
-    // SAFETY: needed to find what the program means.
-    let ep = &unsafe { EpObject::of(fid) }.ep;
-    let is_there = ep.endpoint.cancel(context.expose_provenance(), |completion| ep.tell(completion));
-    if is_there { 0 } else { -(libc::ENOENT as Ssize) }
-}
-
-unsafe extern "C" fn getname(fid: FidPtr, to: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: needed to find what the program means, and to answer it.
-    unsafe { tell_address(EpObject::of(fid).ep.source, to, len) }
-}
-
-unsafe extern "C" fn getpeer(fid: FidPtr, to: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: needed to find what the program means.
-    let target = *lock(&unsafe { EpObject::of(fid) }.ep.target);
-    match target {
-        None => -libc::ENOTCONN,
-        // SAFETY: needed to answer the program.
-        Some(address) => unsafe { tell_address(address, to, len) },
-    }
-}
-
-unsafe extern "C" fn connect(fid: FidPtr, address: *const c_void, param: *const c_void, len: usize) -> c_int {
-    if len > PRIVATE_MAX {
-        return -libc::EINVAL;
-    }
-    // SAFETY: needed to find what the program means, and to read what it passes: a socket address of this kind.
-    let (ep, given, private) = unsafe {
-        let given = info::read_address(address, crate::address::SOCKADDR_LEN);
-        (&EpObject::of(fid).ep, given, private(param, len))
-    };
-    let Ok(given) = given else { return -libc::EINVAL };
-    let target = given.or(*lock(&ep.target));
-    let Some(target) = target else { return -libc::EDESTADDRREQ };
-    ep.connect(target, private).map_or_else(|errno| -errno, |()| 0)
-}
-
-unsafe extern "C" fn accept(fid: FidPtr, param: *const c_void, len: usize) -> c_int {
-    if len > PRIVATE_MAX {
-        return -libc::EINVAL;
-    }
-    // SAFETY: needed to find what the program means, and to read what it passes.
-    let (ep, private) = unsafe { (&EpObject::of(fid).ep, private(param, len)) };
-    ep.accept(private).map_or_else(|errno| -errno, |()| 0)
-}
-
-unsafe extern "C" fn shutdown(fid: FidPtr, _flags: u64) -> c_int {
-    // SAFETY: needed to find what the program means.
-    unsafe { EpObject::of(fid) }.ep.leave();
-    0
-}
-
-unsafe extern "C" fn no_setname(_: FidPtr, _: *mut c_void, _: usize) -> c_int {
-    -libc::ENOSYS
-}
-
-unsafe extern "C" fn no_listen(_: FidPtr) -> c_int {
-    -libc::ENOSYS
-}
-
-unsafe extern "C" fn no_reject(_: FidPtr, _: FidPtr, _: *const c_void, _: usize) -> c_int {
-    -libc::ENOSYS
 }

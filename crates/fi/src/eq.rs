@@ -1,10 +1,11 @@
 //! Event queues: what becomes of connections. Reading one works for the endpoints that are bound to it, and for those who listen.
 
-use crate::cq::wait_object;
 use crate::ep::Ep;
-use crate::fabric::{Fabric, FabricObject};
-use crate::object::{self, Object, no_bind, no_ops_open, strerror};
-use crate::passive::{Passive, Request};
+use crate::event::Event;
+use crate::fabric::Fabric;
+use crate::object::{self, Object, no_bind, no_ops_open, strerror, wait_object};
+use crate::opened::FabricObject;
+use crate::passive::Passive;
 use crate::sys::{self, EqAttr, EqEntry, EqErrEntry, EqFid, EqOps, FidPtr, Info, Ops, Ssize};
 use crate::wait_object::WaitObject;
 use std::collections::VecDeque;
@@ -13,45 +14,6 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// An event. Pointers are addresses here: they are the program's to follow.
-#[derive(Debug)]
-pub enum Event {
-    Request {
-        passive: usize,
-        request: Request,
-    },
-    Connected {
-        ep: usize,
-        private: Vec<u8>,
-    },
-    Shutdown {
-        ep: usize,
-    },
-    Failed {
-        ep: usize,
-        context: usize,
-        errno: c_int,
-        private: Vec<u8>,
-    },
-    /// What a program has written.
-    Written {
-        event: u32,
-        bytes: Vec<u8>,
-    },
-}
-
-impl Event {
-    fn is_of(&self, fid: usize) -> bool {
-        match self {
-            Event::Request { passive: of, .. }
-            | Event::Connected { ep: of, .. }
-            | Event::Shutdown { ep: of }
-            | Event::Failed { ep: of, .. } => *of == fid,
-            Event::Written { .. } => false,
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Inside {

@@ -2,19 +2,25 @@
 //! `FI_PROVIDER_PATH` (decision 0038). Reliable datagrams and tagged messages (`FI_EP_RDM`, `FI_TAGGED`) are made of that by libfabric's
 //! own ofi_rxm: `toe;ofi_rxm`.
 //!
-//! What endpoints do is `toe_via::endpoint`'s; here is what is C about it. From the outside in: [`info`] (what is offered), [`fabric`], [`domain`] (and memory
+//! What endpoints do is `toe_via::endpoint`'s; here is what is C about it. From the outside in: [`info`] (what is offered), [`open`] (fabrics and domains), [`memory`] (its
 //! regions), [`passive`] (who listens), [`ep`] and [`transfer`] (endpoints), [`eq`] (connections' events), [`cq`] (completions), [`wait_object`] (waiting),
 //! [`address`], and [`sys`], libfabric's structures.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod address;
+mod cm;
+mod completions;
 mod cq;
 mod domain;
 mod ep;
 mod eq;
+mod event;
 mod fabric;
 mod info;
+mod memory;
 mod object;
+mod open;
+mod opened;
 mod passive;
 pub mod sys;
 mod transfer;
@@ -35,7 +41,7 @@ static PROVIDER: Shared = Shared(std::cell::UnsafeCell::new(sys::Provider {
     context: [null_mut(); 4],
     name: info::PROVIDER.as_ptr(),
     getinfo: info::getinfo,
-    fabric: fabric::open,
+    fabric: open::open,
     cleanup,
 }));
 

@@ -4,9 +4,11 @@
 //! libfabric's rule is that a program uses what it has opened and closes it once, and neither in two threads at a time while it closes. On
 //! that each `unsafe` of this crate that finds an object by its pointer relies.
 
-use crate::sys::{Fid, FidPtr, Ops, Ssize};
+use crate::sys::{self, Fid, FidPtr, Ops, Ssize};
+use crate::wait_object::WaitObject;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::from_ref;
+use std::sync::Arc;
 use toe_via::Error;
 use toe_via::endpoint::post::Failure;
 
@@ -108,4 +110,25 @@ pub unsafe extern "C" fn strerror(
         unsafe { libc::strncpy(buf, text.as_ptr(), len - 1) };
     }
     text.as_ptr()
+}
+
+/// What a queue's wait object is.
+///
+/// # Safety
+/// `arg` is what the command needs.
+pub unsafe fn wait_object(wait_object: Option<&Arc<WaitObject>>, command: c_int, arg: *mut c_void) -> c_int {
+    match (command, wait_object) {
+        (sys::GETWAIT, Some(wait_object)) => {
+            // SAFETY: needed to answer: of a descriptor `arg` points to an int.
+            unsafe { arg.cast::<c_int>().write(wait_object.raw_fd()) };
+            0
+        }
+        (sys::GETWAITOBJ, wait_object) => {
+            let kind = if wait_object.is_some() { sys::WAIT_FD } else { sys::WAIT_NONE };
+            // SAFETY: needed to answer: `arg` points to an enum.
+            unsafe { arg.cast::<u32>().write(kind) };
+            0
+        }
+        _ => -libc::ENOSYS,
+    }
 }

@@ -1,6 +1,7 @@
 //! Messages, and the peer's memory written and read: what programs post to endpoints.
 
-use crate::ep::{Bound, EpObject};
+use crate::ep::Bound;
+use crate::ep::object::EpObject;
 use crate::info::INJECT_MAX;
 use crate::object::{Object, posted};
 use crate::sys::{self, FidPtr, Msg, MsgOps, MsgRma, RmaOps, Ssize, iovec};

@@ -244,14 +244,14 @@ impl Control {
     /// Whether something lies there to be received, or nothing ever will.
     fn has_answer(&self) -> bool {
         let mut polled = [libc::pollfd { fd: self.fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-        crate::sys::ppoll(&mut polled, Some(Duration::ZERO), None).is_ok_and(|n| n > 0)
+        crate::sys::poll_now(&mut polled).is_ok_and(|n| n > 0)
     }
 
     /// Whether the engine has closed its end: it ended, or it fenced the session.
     pub fn is_gone(&self) -> bool {
         let mut polled =
             [libc::pollfd { fd: self.fd.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 }];
-        match crate::sys::ppoll(&mut polled, Some(std::time::Duration::ZERO), None) {
+        match crate::sys::poll_now(&mut polled) {
             // Nothing may be polled (RLIMIT_NOFILE is 0).
             Err(Errno::EINVAL) => crate::sys::is_at_end(self.raw_fd()),
             found => found.is_ok_and(|n| n > 0) && is_hangup(polled[0].revents),

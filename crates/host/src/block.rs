@@ -5,9 +5,9 @@ use crate::queue::QueueSet;
 use crate::silence::Silence;
 use crate::socket::SocketCall;
 use crate::spin::{spin, spin_for};
-use crate::sys;
 use crate::wait::{ParkOn, TakenWaiter, decline_others, ended, interrupted, park, sleep};
 use crate::waiter::{STUCK, Waiter};
+use crate::{sys, wait_calls};
 use std::cell::Cell;
 use std::time::Duration;
 use toe_abi::errno::Errno;
@@ -95,7 +95,7 @@ pub fn block_on<T>(
 fn sleep_through(pause: Duration, me: &'static Waiter, on_signal: OnSignal) -> Result<(), Errno> {
     // Somebody else is to lead meanwhile.
     decline_others(me, &[]);
-    let by = || sys::ppoll(&mut [], Some(pause), None);
+    let by = || wait_calls::ppoll(&mut [], Some(pause), None);
     let (outcome, interrupted) = if on_signal == OnSignal::Defer { (by(), false) } else { sleep(None, by) };
     ended(outcome, interrupted)
 }

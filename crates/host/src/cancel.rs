@@ -5,12 +5,17 @@
 //! whoever stands there (the switch layer, [`take`]) lets the C library do its part.
 //!
 //! A thread of PTHREAD_CANCEL_ASYNCHRONOUS may be unwound wherever it is. So inside the library it is as any other
-//! ([`defer`]), and what it was before when it leaves ([`let_unwind`]): there the C library ends it, if it was asked meanwhile.
+//! ([`kind::defer`]), and what it was before when it leaves ([`kind::let_unwind`]): there the C library ends it, if it was asked meanwhile.
 //!
 //! The C library wakes no thread for a request that waits for a point of cancellation; whoever asks wakes it ([`ask`]):
 //! by the signal that the C library has for this and whose handler does nothing in such a thread. It may come between the
 //! last look and the system call, so it is sent until the thread has seen what it is for.
 
+pub mod kind;
+pub(crate) mod sleeper;
+
+use self::kind::{ASYNCHRONOUS, SetType};
+use self::sleeper::{Registered, Sleeper};
 use crate::lock::Lock;
 use crate::signals::Inside;
 use crate::sys;
@@ -19,18 +24,6 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
-
-/// A thread that has been in a call that may wait. Never freed; one that ends leaves it to the next.
-#[derive(Debug)]
-pub(crate) struct Sleeper {
-    /// Its `pthread_t`; 0: none's.
-    thread: AtomicUsize,
-    number: AtomicI32,
-    sleeping: AtomicBool,
-    asked: AtomicBool,
-    /// It knows that it was asked, and may not follow now.
-    seen: AtomicBool,
-}
 
 static ALL: Lock<Vec<&'static Sleeper>> = Lock::new(Vec::new());
 /// Some thread was ever asked to end.
@@ -42,50 +35,13 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// The C library's signal for this (SIGCANCEL).
 const SIGNAL: usize = 32;
 
-/// What a thread is here.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Registered {
-    Not,
-    As(&'static Sleeper),
-    /// It ends.
-    Gone,
-}
-
-impl Registered {
-    /// The thread ends.
-    pub(crate) fn give_back(self) {
-        if let Registered::As(sleeper) = self {
-            sleeper.thread.store(0, Ordering::Release);
-        }
-    }
-}
-
 thread_local! {
     static TAKEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The C library's pthread_setcanceltype.
-pub type SetType = unsafe fn(i32, *mut i32) -> i32;
-
 /// The calling thread's type of cancellation is `kind` from now on, and that is changed by `set`.
 pub fn note_type(kind: i32, set: SetType) {
     thread::with(|thread| thread.asynchronous.set((kind == ASYNCHRONOUS).then_some(set)));
-}
-
-/// A thread that may be unwound at any moment comes into the library. `None`: it is there already.
-#[cold]
-pub(crate) fn defer(set: SetType) -> Option<SetType> {
-    let mut before = DEFERRED;
-    // SAFETY: needed because only the C library can change it. A local.
-    unsafe { set(DEFERRED, &mut before) };
-    (before == ASYNCHRONOUS).then_some(set)
-}
-
-/// It leaves: it may be unwound from here.
-#[cold]
-pub(crate) fn let_unwind(set: SetType) {
-    // SAFETY: as above. What is on the stack up to the program holds nothing.
-    unsafe { set(ASYNCHRONOUS, std::ptr::null_mut()) };
 }
 
 unsafe extern "C" {
@@ -95,9 +51,6 @@ unsafe extern "C" {
 /// Linux: PTHREAD_CANCEL_ENABLE and PTHREAD_CANCEL_DISABLE.
 const ENABLE: i32 = 0;
 const DISABLE: i32 = 1;
-/// And PTHREAD_CANCEL_DEFERRED and PTHREAD_CANCEL_ASYNCHRONOUS.
-const DEFERRED: i32 = 0;
-const ASYNCHRONOUS: i32 = 1;
 
 /// Whether the thread lets itself be cancelled.
 fn is_enabled() -> bool {

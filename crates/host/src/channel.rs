@@ -10,7 +10,6 @@ use crate::lock::Lock;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::session::{Session, into_std};
 use crate::slots::SlotId;
-use crate::socket::direct::Direct;
 use crate::sys::Fd;
 use rustix::fd::RawFd;
 use std::collections::VecDeque;
@@ -179,14 +178,6 @@ impl Channel {
     pub(crate) fn age(&self, slot: u32, generation: u16) -> std::cmp::Ordering {
         let known = self.slots.get(slot as usize).map_or(0, |used| used.generation);
         (generation.wrapping_sub(known) as i16).cmp(&0)
-    }
-
-    /// Notes that a stream has memory of the channel.
-    pub fn lend(&mut self, direct: &mut Direct) {
-        if !direct.lent {
-            direct.lent = true;
-            self.lent.push_back(direct.slot_id);
-        }
     }
 
     /// Tells the peer that what it sent in that use of a slot has been read; when the ring is full, later. One that is owed as many

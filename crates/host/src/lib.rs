@@ -61,6 +61,7 @@ pub mod sys;
 mod thread;
 pub mod tls;
 pub mod wait;
+pub mod wait_calls;
 mod waiter;
 
 pub use anchor::{Anchor, Use as AnchorUse};

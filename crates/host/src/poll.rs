@@ -7,7 +7,7 @@ use crate::socket::ending::stop_waiting;
 use crate::socket::{Kind, Socket, stream};
 use crate::wait::{ParkOn, TakenWaiter, park, sleep, spin};
 use crate::waiter::Waiter;
-use crate::{fd_table, sys};
+use crate::{fd_table, sys, wait_calls};
 use std::time::Duration;
 use toe_abi::errno::Errno;
 
@@ -31,7 +31,7 @@ pub fn poll(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     if !has_toe(fds) {
-        return sleep(sigmask, || sys::ppoll(fds, timeout, sigmask)).0;
+        return sleep(sigmask, || wait_calls::ppoll(fds, timeout, sigmask)).0;
     }
     fds.iter_mut().for_each(|polled| polled.revents = 0);
     let sockets: Vec<&'static Socket> = fds.iter().filter_map(|polled| fd_table::get(polled.fd)).collect();
@@ -182,7 +182,7 @@ fn with_kernel(fds: &mut [libc::pollfd]) -> Result<usize, Errno> {
         return Ok(fds.iter().filter(|polled| polled.revents != 0).count());
     }
     let mut kernel = for_kernel(fds);
-    sys::ppoll(&mut kernel, Some(Duration::ZERO), None)?;
+    wait_calls::ppoll(&mut kernel, Some(Duration::ZERO), None)?;
     Ok(merge(fds, &kernel))
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Used by [`crate::wait`], where poll has refused.
 
-use crate::sys;
+use crate::wait_calls;
 use crate::waiter::STUCK;
 use std::time::Duration;
 use toe_abi::errno::Errno;
@@ -27,7 +27,7 @@ pub fn sleep(
     timeout: Option<Duration>,
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
-    match sys::ppoll(&mut polled[own..], Some(Duration::ZERO), None) {
+    match wait_calls::ppoll(&mut polled[own..], Some(Duration::ZERO), None) {
         Ok(0) => {}
         // Not even one: epoll_wait and accept wait for one, which Linux limits by nothing.
         Err(Errno::EINVAL) if polled.len() - own <= 1 => {}
@@ -35,18 +35,18 @@ pub fn sleep(
     }
     let soon = Some(timeout.map_or(STUCK, |timeout| timeout.min(STUCK)));
     let mut sets = Sets::of(polled);
-    match sys::pselect(&mut sets.0, timeout, sigmask) {
+    match wait_calls::pselect(&mut sets.0, timeout, sigmask) {
         // One was closed meanwhile, of which poll tells.
-        Err(Errno::EBADF) => return sys::ppoll(&mut [], soon, sigmask),
+        Err(Errno::EBADF) => return wait_calls::ppoll(&mut [], soon, sigmask),
         Ok(found) if found > 0 => {}
         outcome => return outcome,
     }
     polled.iter_mut().for_each(|entry| entry.revents = sets.reported(entry));
     // Where even that is refused, what select has told stays.
-    let _ = sys::ppoll(&mut polled[own..], Some(Duration::ZERO), None);
+    let _ = wait_calls::ppoll(&mut polled[own..], Some(Duration::ZERO), None);
     match polled.iter().filter(|entry| entry.revents != 0).count() {
         // It is nothing that was asked for, and select would tell of it again at once.
-        0 => sys::ppoll(&mut [], soon, sigmask),
+        0 => wait_calls::ppoll(&mut [], soon, sigmask),
         found => Ok(found),
     }
 }

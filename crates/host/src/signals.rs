@@ -16,114 +16,14 @@
 //!
 //! Called by the switch layer around every call ([`Inside`]) and by [`crate::wait`] around every sleep ([`asleep`]).
 
-use crate::cancel::{self, Registered};
+pub mod deferred;
+
+use self::deferred::{Came, DeferredSignals, ENDS, came};
+use crate::cancel::kind::{SetType, defer, let_unwind};
+use crate::cancel::sleeper::Registered;
 use crate::thread::{self, Thread};
 use crate::{sleep, sys};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
-
-/// Signals are numbered from 1 to this.
-const SIGNALS: usize = 64;
-/// The first of the real-time signals: each of them counts, also when one of its number waits already (signal(7)).
-const REAL_TIME: usize = 32;
-/// Of [`DeferredSignals::interrupted`]: a signal has come.
-const CAME: u32 = 1;
-/// One has come whose handler has no SA_RESTART.
-const ENDS: u32 = 2;
-
-/// `siginfo_t`, as the kernel passes it.
-pub type Info = [u64; 16];
-
-/// The descriptions that one thread keeps. They lie in memory of their own: a thread's static memory is taken from its stack,
-/// which may be the smallest that there is (PTHREAD_STACK_MIN).
-///
-/// One for each number: of the others that come meanwhile only the real-time signals count, and those the kernel keeps
-/// ([`Came::mask`]). An entry is written by the handler while its bit is clear, and read after the bit was set.
-type Infos = [Info; SIGNALS];
-
-/// What one thread keeps.
-#[derive(Debug)]
-pub(crate) struct DeferredSignals {
-    /// How deep the thread is inside the library.
-    depth: Cell<u32>,
-    /// A bit for each signal that is kept.
-    pending: AtomicU64,
-    /// One of them is for a handler without SA_RESTART.
-    ends: AtomicBool,
-    /// A bit for each signal that is blocked as long as one of its number is kept, and is not by the program.
-    blocked: AtomicU64,
-    /// Null until something is kept.
-    infos: AtomicPtr<Infos>,
-    /// The thread is in [`asleep`], and in no handler there.
-    sleeping: Cell<bool>,
-    /// Not zero: a signal has come since the thread went to sleep, or had come before ([`CAME`], [`ENDS`]).
-    interrupted: AtomicU32,
-    /// The same of the thread's last sleep, when that was over.
-    ended_by: Cell<u32>,
-    /// What came during a sleep with a mask of its own (ppoll(2)) must be let in by that mask.
-    mask: Cell<Option<u64>>,
-}
-
-impl DeferredSignals {
-    pub(crate) const fn new() -> DeferredSignals {
-        DeferredSignals {
-            depth: Cell::new(0),
-            pending: AtomicU64::new(0),
-            ends: AtomicBool::new(false),
-            blocked: AtomicU64::new(0),
-            infos: AtomicPtr::new(std::ptr::null_mut()),
-            sleeping: Cell::new(false),
-            interrupted: AtomicU32::new(0),
-            ended_by: Cell::new(0),
-            mask: Cell::new(None),
-        }
-    }
-
-    /// What is kept, as [`DeferredSignals::interrupted`] has it.
-    fn deferred_ends(&self) -> u32 {
-        match self.pending.load(Ordering::Relaxed) {
-            0 => 0,
-            _ if self.ends.load(Ordering::Relaxed) => CAME | ENDS,
-            _ => CAME,
-        }
-    }
-
-    /// Where descriptions go; null: there is no memory. It is mapped by a system call, as this is a handler, which may have interrupted an
-    /// allocation.
-    fn make_room(&self) -> *mut Infos {
-        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-        let infos = self.infos.load(Ordering::Relaxed);
-        if !infos.is_null() {
-            return infos;
-        }
-        let (len, access) = (size_of::<Infos>(), ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: needed for memory without an allocation. A new private mapping at an address of the kernel's choice; zeros are
-        // a valid value of `Infos`.
-        let made = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) };
-        let Ok(made) = made.map(|made| made.cast::<Infos>()) else { return std::ptr::null_mut() };
-        match self.infos.compare_exchange(infos, made, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => made,
-            // Another handler has interrupted this one and was first.
-            Err(theirs) => {
-                unmap(made);
-                theirs
-            }
-        }
-    }
-
-    /// The thread ends, and keeps nothing.
-    pub(crate) fn give_back(&self) {
-        unmap(self.infos.swap(std::ptr::null_mut(), Ordering::Relaxed));
-    }
-}
-
-/// Of this thread's [`DeferredSignals::make_room`].
-fn unmap(infos: *mut Infos) {
-    if !infos.is_null() {
-        // SAFETY: needed to give the memory back. It is what was mapped, and only this thread knew of it.
-        let _ = unsafe { rustix::mm::munmap(infos.cast(), size_of::<Infos>()) };
-    }
-}
+use std::sync::atomic::{Ordering, compiler_fence};
 
 #[inline]
 fn with_deferred<R>(f: impl FnOnce(&DeferredSignals) -> R) -> R {
@@ -135,7 +35,7 @@ fn with_deferred<R>(f: impl FnOnce(&DeferredSignals) -> R) -> R {
 pub struct Inside {
     thread: *const Thread,
     /// The thread may be unwound anywhere but inside, and that is changed by this.
-    unwinds_by: Option<cancel::SetType>,
+    unwinds_by: Option<SetType>,
 }
 
 impl Inside {
@@ -143,7 +43,7 @@ impl Inside {
     pub fn enter() -> Inside {
         let mut inside = Inside { thread: thread::with(std::ptr::from_ref), unwinds_by: None };
         if let Some(set) = inside.thread().asynchronous.get() {
-            inside.unwinds_by = cancel::defer(set);
+            inside.unwinds_by = defer(set);
         }
         let deferred = &inside.thread().signals;
         deferred.depth.set(deferred.depth.get() + 1);
@@ -183,7 +83,7 @@ impl Drop for Inside {
             send_again(deferred);
         }
         if let Some(set) = self.unwinds_by {
-            cancel::let_unwind(set);
+            let_unwind(set);
         }
     }
 }
@@ -287,11 +187,6 @@ impl Handler {
     }
 }
 
-/// As [`DeferredSignals::interrupted`] has it.
-fn came(restarts: bool) -> u32 {
-    if restarts { CAME } else { CAME | ENDS }
-}
-
 /// Called by a handler at its end, with the kernel's third argument: a thread that was about to sleep does not.
 ///
 /// # Safety
@@ -326,59 +221,9 @@ pub fn is_in_a_call() -> bool {
     with_deferred(|deferred| deferred.depth.get() == 1)
 }
 
-/// A signal that has come, as a handler learns of it.
-#[derive(Debug)]
-pub struct Came<'a> {
-    pub signal: usize,
-    pub info: &'a Info,
-    /// The program's handler has SA_RESTART.
-    pub restarts: bool,
-    /// The signals that are blocked when the handler is over (of its third argument). A real-time signal that is kept is added:
-    /// those of its number that follow wait in the kernel, in their order and as many as there are.
-    pub mask: &'a mut u64,
-}
-
 /// Called by a handler: `true` when the thread is inside the library, or sleeps there, and the signal will come again.
 pub fn held_back(came_now: Came<'_>) -> bool {
-    let Came { signal, info, restarts, mask } = came_now;
-    if !(1..=SIGNALS).contains(&signal) {
-        return false;
-    }
-    with_deferred(|deferred| {
-        // Where it could not be sent again it is not kept.
-        let is_inside = deferred.depth.get() > 0 || deferred.sleeping.get();
-        if !is_inside || crate::sys::is_filtered() {
-            return false;
-        }
-        let infos = deferred.make_room();
-        if infos.is_null() {
-            return false;
-        }
-        let bit = 1 << (signal - 1);
-        if signal >= REAL_TIME && *mask & bit == 0 {
-            deferred.blocked.fetch_or(bit, Ordering::Relaxed);
-        }
-        // Also what another handler has blocked that has interrupted this one.
-        *mask |= deferred.blocked.load(Ordering::Relaxed);
-        if deferred.pending.load(Ordering::Relaxed) & bit == 0 {
-            // SAFETY: needed because a handler writes what its own thread reads later. The entry belongs to this thread;
-            // while the bit is clear nothing else refers to it, and a second handler for the same signal cannot run in
-            // between but as a whole, with the same right.
-            unsafe { (*infos)[signal - 1] = *info };
-            compiler_fence(Ordering::SeqCst);
-            deferred.pending.fetch_or(bit, Ordering::Relaxed);
-        } else if signal >= REAL_TIME {
-            // With SA_NODEFER: the kernel keeps it from here on.
-            sys::queue_signal(signal, info);
-        }
-        if !restarts {
-            deferred.ends.store(true, Ordering::Relaxed);
-        }
-        if deferred.sleeping.get() {
-            deferred.interrupted.fetch_or(came(restarts), Ordering::Relaxed);
-        }
-        true
-    })
+    with_deferred(|deferred| deferred.keep(came_now))
 }
 
 /// Sends this thread what it has kept. The handlers run before this returns, unless the program has blocked the signal. What
@@ -388,23 +233,11 @@ pub fn held_back(came_now: Came<'_>) -> bool {
 /// ([`sleep::let_in`]).
 #[cold]
 fn send_again(deferred: &DeferredSignals) {
-    let infos = deferred.infos.load(Ordering::Relaxed);
-    if infos.is_null() {
+    if deferred.infos.load(Ordering::Relaxed).is_null() {
         return;
     }
     let errno = sys::last_errno();
-    // All of it is the kernel's again before the first handler runs, which may jump away, or fork.
-    let before = sys::block_signals();
-    loop {
-        let pending = deferred.pending.load(Ordering::Relaxed);
-        if pending == 0 {
-            break;
-        }
-        let at = pending.trailing_zeros() as usize;
-        // SAFETY: as in `held_back`; the bit is set, so the entry is written.
-        sys::queue_signal(at + 1, unsafe { &(*infos)[at] });
-        deferred.pending.fetch_and(!(1 << at), Ordering::Relaxed);
-    }
+    let before = deferred.send_all();
     if !thread::must_give_back() {
         deferred.give_back();
     }
@@ -438,10 +271,13 @@ pub fn after_fork(child: bool) {
 
 #[cfg(test)]
 mod tests {
+    use super::deferred::REAL_TIME;
     use super::*;
+    use crate::sys::SignalInfo;
+    use crate::wait_calls::ppoll;
     use std::time::Duration;
 
-    fn comes(signal: usize, info: &Info) -> bool {
+    fn comes(signal: usize, info: &SignalInfo) -> bool {
         held_back(Came { signal, info, restarts: true, mask: &mut 0 })
     }
 
@@ -450,13 +286,13 @@ mod tests {
     fn a_call_that_has_not_begun_when_a_handler_runs_does_not_wait() {
         let (slept, was_interrupted) = asleep(None, || {
             Handler::begin(true).end(&mut 0);
-            sys::ppoll(&mut [], None, None)
+            ppoll(&mut [], None, None)
         });
         assert_eq!((slept, was_interrupted), (Err(toe_abi::errno::Errno::EINTR), true));
-        let (slept, was_interrupted) = asleep(None, || sys::ppoll(&mut [], Some(Duration::ZERO), None));
+        let (slept, was_interrupted) = asleep(None, || ppoll(&mut [], Some(Duration::ZERO), None));
         assert_eq!((slept, was_interrupted), (Ok(0), false));
         let after = asleep(None, || {
-            let slept = sys::ppoll(&mut [], Some(Duration::ZERO), None);
+            let slept = ppoll(&mut [], Some(Duration::ZERO), None);
             Handler::begin(true).end(&mut 0);
             slept
         });
@@ -537,7 +373,7 @@ mod tests {
         drop(deeper);
         assert!(!comes(0, &info) && !comes(65, &info));
         assert_eq!(asleep(None, || comes(10, &info)), (true, true), "it ends the sleep");
-        let slept = asleep(None, || sys::ppoll(&mut [], None, None));
+        let slept = asleep(None, || ppoll(&mut [], None, None));
         assert_eq!(slept, (Err(toe_abi::errno::Errno::EINTR), true), "so does one that was kept before");
         let in_handler = asleep(None, || {
             let handler = Handler::begin(false);

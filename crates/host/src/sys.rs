@@ -9,7 +9,6 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::CStr;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use toe_abi::errno::Errno;
@@ -126,13 +125,6 @@ fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| Errno(result.unsigned_abs() as u16))
 }
 
-/// A call that may wait; see [`crate::signals::asleep`].
-fn waiting_syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: as above.
-    let result = unsafe { crate::signals::wait_call(number, args) };
-    usize::try_from(result).map_err(|_| Errno(result.unsigned_abs() as u16))
-}
-
 /// Sets the C library's `errno`: what a `toe_` function leaves behind.
 pub fn set_errno(errno: Errno) {
     // SAFETY: needed to set errno; `__errno_location` returns this thread's own, always valid.
@@ -145,40 +137,23 @@ pub fn last_errno() -> Errno {
     Errno(unsafe { *libc::__errno_location() } as u16)
 }
 
-fn timespec(timeout: Duration) -> libc::timespec {
+/// As the kernel takes it.
+pub(crate) fn timespec(timeout: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
     }
 }
 
-const SIGSET_LEN: usize = 8;
+/// Bytes of the kernel's signal mask.
+pub(crate) const SIGSET_LEN: usize = 8;
 
-/// `ppoll(2)`.
-pub fn ppoll(
-    fds: &mut [libc::pollfd],
-    timeout: Option<Duration>,
-    sigmask: Option<&libc::sigset_t>,
-) -> Result<usize, Errno> {
+/// `ppoll(2)` that looks, and does not wait.
+pub fn poll_now(fds: &mut [libc::pollfd]) -> Result<usize, Errno> {
     // The kernel writes the time left into it.
-    let mut time = timeout.map(timespec);
-    let time = time.as_mut().map_or(0, |t| std::ptr::from_mut(t) as usize);
-    let mask = sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize);
-    waiting_syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), time, mask, SIGSET_LEN, 0])
-}
-
-/// `pselect(2)`, of sets of bits that are equally long.
-pub fn pselect(
-    sets: &mut [Vec<usize>; 3],
-    timeout: Option<Duration>,
-    sigmask: Option<&libc::sigset_t>,
-) -> Result<usize, Errno> {
-    let mut time = timeout.map(timespec);
-    let time = time.as_mut().map_or(0, |t| std::ptr::from_mut(t) as usize);
-    let mask = [sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize), SIGSET_LEN];
-    let bits = sets.iter().map(Vec::len).min().unwrap_or(0) * usize::BITS as usize;
-    let [read, write, except] = sets.each_mut().map(|set| set.as_mut_ptr() as usize);
-    waiting_syscall(libc::SYS_pselect6, [bits, read, write, except, time, mask.as_ptr() as usize])
+    let mut time = timespec(Duration::ZERO);
+    let time = std::ptr::from_mut(&mut time) as usize;
+    syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), time, 0, SIGSET_LEN, 0])
 }
 
 /// Whether there is nothing more to receive from a socket, and never will be.
@@ -187,37 +162,6 @@ pub fn is_at_end(fd: RawFd) -> bool {
     use rustix::net::RecvFlags;
     let looked = rustix::net::recv(borrow(fd), &mut [0u8], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     looked.map_or_else(|error| !matches!(error, Of::AGAIN | Of::INTR), |(bytes, _)| bytes == 0)
-}
-
-/// Sleeps as long as `word` is `value` (`futex(2)`). ETIMEDOUT: for this long.
-pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) -> Result<usize, Errno> {
-    let time = timeout.map(timespec);
-    let time = time.as_ref().map_or(0, |t| std::ptr::from_ref(t) as usize);
-    let operation = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
-    waiting_syscall(libc::SYS_futex, [word.as_ptr() as usize, operation, value as usize, time, 0, 0])
-}
-
-/// `epoll_pwait2(2)`, or `epoll_pwait(2)` where the kernel has no such call.
-pub fn epoll_pwait(
-    epfd: RawFd,
-    events: &mut [libc::epoll_event],
-    timeout: Option<Duration>,
-    sigmask: Option<&libc::sigset_t>,
-) -> Result<usize, Errno> {
-    let time = timeout.map(timespec);
-    let time_at = time.as_ref().map_or(0, |t| std::ptr::from_ref(t) as usize);
-    let mask = sigmask.map_or(0, |m| std::ptr::from_ref(m) as usize);
-    let common = [epfd as usize, events.as_mut_ptr() as usize, events.len(), time_at, mask, SIGSET_LEN];
-    const ENOSYS: Errno = Errno(38);
-    match waiting_syscall(libc::SYS_epoll_pwait2, common) {
-        Err(ENOSYS) => {
-            let ms =
-                timeout.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
-            let [epfd, events, len, _, mask, size] = common;
-            waiting_syscall(libc::SYS_epoll_pwait, [epfd, events, len, ms as usize, mask, size])
-        }
-        other => other,
-    }
 }
 
 /// `epoll_ctl(2)`.
@@ -343,8 +287,11 @@ pub fn room_below(limit: u64, released: u64) -> u64 {
     (limit.saturating_sub(used) / 2).max(1)
 }
 
+/// `siginfo_t`, as the kernel passes it.
+pub type SignalInfo = [u64; 16];
+
 /// Sends the calling thread a signal, as `info` describes it. Its handler has run when this returns, unless it is blocked.
-pub fn queue_signal(signal: usize, info: &crate::signals::Info) {
+pub fn queue_signal(signal: usize, info: &SignalInfo) {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     let at = std::ptr::from_ref(info) as usize;
     let _ = syscall(libc::SYS_rt_tgsigqueueinfo, [pid() as usize, thread as usize, signal, at, 0, 0]);

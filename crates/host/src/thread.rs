@@ -4,28 +4,31 @@
 //! The parts belong to [`crate::signals`], [`crate::cancel`], [`crate::looking`] and [`crate::wait`]. There is nothing to drop, so that it can be reached until
 //! the thread's last instruction; what must be given back when it ends, [`Owner`] gives back.
 
+use crate::cancel::kind::SetType;
+use crate::cancel::sleeper::Registered;
 use crate::looking::Looking;
-use crate::{cancel, signals, waiter};
+use crate::signals::deferred::DeferredSignals;
+use crate::waiter;
 use std::cell::Cell;
 
 #[derive(Debug)]
 pub(crate) struct Thread {
-    pub signals: signals::DeferredSignals,
-    pub cancel: Cell<cancel::Registered>,
+    pub signals: DeferredSignals,
+    pub cancel: Cell<Registered>,
     pub looking: Cell<Looking>,
     /// For its next wait.
     pub waiter: Cell<Option<&'static waiter::Waiter>>,
     /// How often it has looked for a connection ([`crate::socket::Socket::accept`]).
     pub accepts: Cell<u32>,
     /// It is of PTHREAD_CANCEL_ASYNCHRONOUS: by what that is changed.
-    pub asynchronous: Cell<Option<cancel::SetType>>,
+    pub asynchronous: Cell<Option<SetType>>,
 }
 
 thread_local! {
     static THREAD: Thread = const {
         Thread {
-            signals: signals::DeferredSignals::new(),
-            cancel: Cell::new(cancel::Registered::Not),
+            signals: DeferredSignals::new(),
+            cancel: Cell::new(Registered::Not),
             looking: Cell::new(Looking::new()),
             waiter: Cell::new(None),
             accepts: Cell::new(0),
@@ -43,7 +46,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         with(|thread| {
             thread.signals.give_back();
-            thread.cancel.replace(cancel::Registered::Gone).give_back();
+            thread.cancel.replace(Registered::Gone).give_back();
             thread.waiter.take().into_iter().for_each(waiter::give_back);
         });
     }

@@ -18,7 +18,7 @@ use crate::session::Session;
 pub use crate::spin::{spin, spin_with_peer, yield_no_more};
 use crate::stack::Stack;
 use crate::waiter::{self, KICKED, PARKED, RUNNING, STUCK, Waiter};
-use crate::{cancel, select, signals, sys, thread};
+use crate::{cancel, select, signals, sys, thread, wait_calls};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::errno::Errno;
@@ -117,7 +117,7 @@ pub fn park(on: ParkOn<'_>, ready: &mut dyn FnMut() -> bool) -> Result<(), Errno
     let (outcome, interrupted) = if ready() || me.state.load(Ordering::SeqCst) == KICKED {
         (Ok(0), false)
     } else {
-        let mut by = || match sys::ppoll(&mut polled, timeout, on.sigmask) {
+        let mut by = || match wait_calls::ppoll(&mut polled, timeout, on.sigmask) {
             // They are more than RLIMIT_NOFILE, which is for those of the call alone.
             Err(Errno::EINVAL) => select::sleep(&mut polled, fds_at, timeout, on.sigmask),
             outcome => outcome,

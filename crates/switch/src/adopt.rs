@@ -18,7 +18,7 @@ use core::time::Duration;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use toe::socket::{Socket, claim};
-use toe::{fd_table, sys};
+use toe::{fd_table, sys, wait_calls};
 
 /// What a descriptor may turn out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ fn kind_of(fd: c_int, file: FileType) -> Came {
 /// never comes. No lock is taken for what is asked here.
 fn is_unused(fd: c_int) -> bool {
     let mut polled = [libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 }];
-    let came = sys::ppoll(&mut polled, Some(Duration::ZERO), None).map(|_| polled[0].revents);
+    let came = wait_calls::ppoll(&mut polled, Some(Duration::ZERO), None).map(|_| polled[0].revents);
     came.is_ok_and(|came| came & (libc::POLLHUP | libc::POLLRDHUP) == libc::POLLHUP)
 }
 

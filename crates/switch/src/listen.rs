@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use toe::errno::ERESTART;
 use toe::socket::{AcceptError, AcceptHow, Accepted, OfKernel, Shutdown, Socket};
 use toe::stack::EngineIdx;
-use toe::{Anchor, AnchorUse as Use, Errno, epoll, fd_release, fd_table, sys, wait};
+use toe::{Anchor, AnchorUse as Use, Errno, epoll, fd_release, fd_table, sys, wait, wait_calls};
 use toe_base::{Addr, Endpoint};
 
 /// net/tcp_states.h
@@ -286,7 +286,7 @@ pub unsafe fn accept_held(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, f
     loop {
         let left = end.map(|end| end.saturating_sub(sys::now()));
         let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-        let (waited, is_interrupted) = wait::sleep(None, || sys::ppoll(&mut twin, left, None));
+        let (waited, is_interrupted) = wait::sleep(None, || wait_calls::ppoll(&mut twin, left, None));
         if is_interrupted || waited == Err(Errno::EINTR) {
             return fail(if wait::restarts(end.is_some()) { ERESTART } else { Errno::EINTR });
         }
@@ -482,7 +482,7 @@ pub unsafe fn accept(
         if gone {
             // The engine has ended; the kernel's side of the listener goes on alone.
             let mut twin = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-            let (waited, _) = wait::sleep(None, || sys::ppoll(&mut twin, None, None));
+            let (waited, _) = wait::sleep(None, || wait_calls::ppoll(&mut twin, None, None));
             if let Err(error) = waited {
                 return fail(error);
             }
@@ -523,7 +523,7 @@ unsafe fn accept_from_twin(
 ) -> Result<c_int, Errno> {
     // Linux makes the new socket before it looks whether a connection waits: asking first is much cheaper in vain.
     let mut polled = [libc::pollfd { fd: twin, events: libc::POLLIN, revents: 0 }];
-    if sys::ppoll(&mut polled, Some(core::time::Duration::ZERO), None) == Ok(0) {
+    if wait_calls::ppoll(&mut polled, Some(core::time::Duration::ZERO), None) == Ok(0) {
         return Err(Errno::EAGAIN);
     }
     // SAFETY: the caller's promise; the kernel checks the pointers.

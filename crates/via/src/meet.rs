@@ -60,9 +60,7 @@ impl<'s> Listener<'s> {
 
     fn take_by(&self, deadline: Deadline) -> Result<(Link, Attributes), Error> {
         let ask = || {
-            if let Entrance::Open(waiting) = &self.entrance
-                && let Some(far) = waiting.take()
-            {
+            if let Some(far) = self.entrance.take() {
                 return Ok(Some(Found::Far(far)));
             }
             let answer = ask_once(self.session, Request::ViaTake { listener: self.handle })?;

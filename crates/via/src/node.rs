@@ -4,8 +4,8 @@
 //! What it calls is what `include/vipl.h` calls, one step below: descriptors, queues, protection, links, carriers.
 
 use crate::far::carrier::Carrier;
+use crate::far::door::Silent;
 use crate::far::introduction::Introduction;
-use crate::far::meeting::Silent;
 use crate::far::set::{FarSet, Member};
 use crate::far::wire::Wire;
 use crate::link::Link;

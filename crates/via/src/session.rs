@@ -2,7 +2,7 @@
 //! [`crate::Channel::open`], and again in a child or when the engine has gone.
 
 use crate::error::Error;
-use crate::far::meeting::Doors;
+use crate::far::door::Doors;
 use crate::far::set::FarSet;
 use crate::sleepers::{InterruptLine, Sleepers};
 use rustix::event::epoll;

@@ -1,8 +1,8 @@
 //! UDP by the C API: `toe_sendto` … `toe_recvmmsg`, and what the other calls do with a UDP socket. The socket is the kernel's, with lanes beside it
 //! ([`crate::datagram`]): what it exchanges by an engine's link, or with another program of this machine, goes past the kernel.
 
-use super::socket::{buffers_of, find, length_of, read_addr, with_copy, write_addr};
-use super::{fail, status};
+use super::arguments::{buffers_of, datagram as get, find, length_of, read_addr, with_copy, write_addr};
+use super::{fail, status, stream};
 use crate::datagram::control::{details_of, fill_control};
 use crate::datagram::kernel_side::allow_any_address;
 use crate::datagram::ways::{kernel_name, may_be_engines};
@@ -46,11 +46,6 @@ pub(super) fn make(kind: c_int, protocol: c_int) -> Result<c_int, Errno> {
     let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or(Errno((-fd) as u16))?;
     fd_table::install_datagram(fd, Datagram::take(false, kind & libc::SOCK_NONBLOCK != 0));
     Ok(fd)
-}
-
-/// What of the calls that streams have is another thing for a UDP socket. `None`: the descriptor is none.
-pub(super) fn get(fd: c_int) -> Option<&'static Datagram> {
-    fd_table::datagram(fd)
 }
 
 pub(super) fn bind(fd: c_int, datagram: &Datagram, addr: *const sockaddr, len: socklen_t) -> c_int {
@@ -421,7 +416,7 @@ pub extern "C" fn toe_sendto(
         return fail(find_any(fd).err().unwrap_or(Errno::EINVAL)) as ssize_t;
     }
     if get(fd).is_none() {
-        return super::socket::toe_send(fd, buf, len, flags);
+        return stream::send(fd, buf, len, flags);
     }
     if !addr.is_null() && addr_len == 0 {
         return fail(Errno::EINVAL) as ssize_t;
@@ -454,7 +449,7 @@ pub extern "C" fn toe_recvfrom(
     // SAFETY: all zeros are a name, and a message.
     let (mut name, mut message): (libc::sockaddr_storage, msghdr) = unsafe { std::mem::zeroed() };
     let got = if get(fd).is_none() {
-        super::socket::toe_recv(fd, buf, len, flags)
+        stream::recv(fd, buf, len, flags)
     } else {
         let iov = iovec { iov_base: buf, iov_len: len };
         (message.msg_iov, message.msg_iovlen) = ((&raw const iov).cast_mut(), 1);

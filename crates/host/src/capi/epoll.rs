@@ -1,9 +1,9 @@
 //! `toe_epoll_create` … `toe_epoll_wait`.
 
-use super::socket::milliseconds;
+use super::arguments::milliseconds;
 use super::{fail, status};
 use crate::errno::EFAULT;
-use crate::{epoll, fd_table, sys};
+use crate::{epoll, fd_table, sys, wait_calls};
 use libc::epoll_event;
 use rustix::event::epoll::CreateFlags;
 use rustix::fd::IntoRawFd;
@@ -70,7 +70,7 @@ fn control(epfd: c_int, op: c_int, fd: c_int, event: Option<epoll_event>) -> Res
     }
     if fd_table::epoll_set(epfd).is_none() {
         // Not made by toe_epoll_create: the kernel says whether it is an epoll descriptor at all.
-        match sys::epoll_pwait(
+        match wait_calls::epoll_pwait(
             epfd,
             &mut [epoll_event { events: 0, u64: 0 }],
             Some(std::time::Duration::ZERO),

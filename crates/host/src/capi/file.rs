@@ -1,6 +1,6 @@
 //! `toe_directwrite`, `toe_directread`, and the same beside the program: `toe_transfer_…`.
 
-use super::socket::find;
+use super::arguments::find;
 use super::{count, fail};
 use crate::file::job::{Job, Way};
 use crate::file::{PinnedFile, Stopped};

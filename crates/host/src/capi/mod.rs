@@ -3,10 +3,12 @@
 //! Called by C programs that link the library. Each function turns C arguments into those of the Rust interface and
 //! an error into -1 and `errno`. The header is generated from the comments here.
 
+mod arguments;
 pub mod datagram;
 pub mod epoll;
 pub mod file;
 pub mod socket;
+mod stream;
 
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;

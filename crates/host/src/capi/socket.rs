@@ -1,106 +1,18 @@
 //! `toe_socket` … `toe_close`, and `toe_poll`.
 
-use super::{count, datagram, fail, status};
-use crate::errno::{EAFNOSUPPORT, EFAULT, ENOTSOCK, ESOCKTNOSUPPORT};
-use crate::socket::{AcceptError, AcceptHow, Kind, RecvFlags, SendFlags, Shutdown, Socket};
+use super::arguments::{self, buffers_of, find, length_of, read_addr, write_addr, write_name};
+use super::{datagram, fail, status, stream};
+use crate::errno::{EAFNOSUPPORT, EFAULT, ESOCKTNOSUPPORT};
+use crate::socket::{AcceptError, AcceptHow, Kind, Shutdown, Socket};
 use crate::stack::{EngineIdx, Stack};
 use crate::{fd_table, sys};
 use libc::{iovec, pollfd, sockaddr, socklen_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::time::Duration;
 use toe_abi::errno::Errno;
 use toe_base::Endpoint;
 
 /// Most connections that may wait in a listener (Linux: net.core.somaxconn).
 const BACKLOG_MAX: c_int = 4096;
-/// Most buffers of one readv or writev (Linux: UIO_MAXIOV).
-const IOV_MAX: c_int = 1024;
-/// Buffers that need no memory of their own.
-const IOV_FEW: usize = 16;
-
-pub(super) fn find(fd: c_int) -> Result<&'static Socket, Errno> {
-    if let Some(socket) = fd_table::get(fd) {
-        return Ok(socket);
-    }
-    if datagram::get(fd).is_some() {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    // Only the kernel knows whether the number is some other descriptor.
-    sys::fcntl(fd, libc::F_GETFD, 0).and(Err(ENOTSOCK))
-}
-
-/// As Linux has the order of its complaints.
-pub(super) fn read_addr(addr: *const sockaddr, len: socklen_t) -> Result<SocketAddr, Errno> {
-    if len == 0 || len as usize > size_of::<libc::sockaddr_storage>() {
-        return Err(Errno::EINVAL);
-    }
-    if addr.is_null() {
-        return Err(EFAULT);
-    }
-    if (len as usize) < size_of::<libc::sockaddr_in>() {
-        return Err(Errno::EINVAL);
-    }
-    // SAFETY: needed because the address comes from C. The caller of a `toe_` function passes, as its documentation
-    // says, `len` readable bytes; that they are enough was checked; no alignment is assumed.
-    let addr = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
-    if i32::from(addr.sin_family) != libc::AF_INET {
-        return Err(EAFNOSUPPORT);
-    }
-    let ip = Ipv4Addr::from(u32::from_be(addr.sin_addr.s_addr));
-    Ok(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(addr.sin_port))))
-}
-
-/// Writes `from` as C wants it: as much as there is room for, and the full length.
-pub(super) fn write_addr(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
-    if addr.is_null() {
-        return Ok(());
-    }
-    write_name(from, addr, len)
-}
-
-/// The same where an address is asked for.
-fn write_name(from: SocketAddr, addr: *mut sockaddr, len: *mut socklen_t) -> Result<(), Errno> {
-    // SAFETY: needed because the memory is C's: as documented, `len` points to a length.
-    let room = unsafe { length_of(len) }?;
-    if addr.is_null() && room > 0 {
-        return Err(EFAULT);
-    }
-    let (ip, port) = match from {
-        SocketAddr::V4(v4) => (*v4.ip(), v4.port()),
-        SocketAddr::V6(v6) => (Ipv4Addr::UNSPECIFIED, v6.port()),
-    };
-    let full = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(ip).to_be() },
-        sin_zero: [0; 8],
-    };
-    let size = size_of::<libc::sockaddr_in>();
-    // SAFETY: needed because the memory is C's. As documented, `len` points to a length and `addr` to that many
-    // writable bytes; no more than that is written.
-    unsafe {
-        if !addr.is_null() {
-            let full = std::ptr::from_ref(&full).cast::<u8>();
-            std::ptr::copy_nonoverlapping(full, addr.cast::<u8>(), room.min(size));
-        }
-        *len = size as socklen_t;
-    }
-    Ok(())
-}
-
-/// How much room C says that there is. EINVAL: it cannot be so much, as Linux takes the number for one with a sign. `len` is null or
-/// points to a length.
-pub(super) unsafe fn length_of(len: *const socklen_t) -> Result<usize, Errno> {
-    if len.is_null() {
-        return Err(EFAULT);
-    }
-    // SAFETY: needed because the memory is C's. It is a length, as the caller says.
-    let len = unsafe { *len };
-    c_int::try_from(len).map(|len| len as usize).map_err(|_| Errno::EINVAL)
-}
-
 /// Makes a TCP socket on the engine, or a UDP socket, which is the kernel's: what it exchanges by a link of the engine's, or with another
 /// program of this machine, goes past the kernel. `domain`: AF_INET; `type`: SOCK_STREAM or SOCK_DGRAM, with SOCK_NONBLOCK and
 /// SOCK_CLOEXEC if wanted; `protocol`: 0, IPPROTO_TCP or IPPROTO_UDP. The descriptor is a real one of the kernel (of TCP an anchor of
@@ -152,7 +64,7 @@ fn make_socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int, Err
 /// EAFNOSUPPORT; EFAULT; of a UDP socket EADDRINUSE, EADDRNOTAVAIL, EACCES, and EINVAL: it has a name.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    if let Some(datagram) = datagram::get(fd) {
+    if let Some(datagram) = arguments::datagram(fd) {
         return datagram::bind(fd, datagram, addr, len);
     }
     status(find(fd).and_then(|socket| {
@@ -240,7 +152,7 @@ pub extern "C" fn toe_accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_
 /// A UDP socket sends there and hears nobody else from then on, at once; an address of AF_UNSPEC undoes it.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    if let Some(datagram) = datagram::get(fd) {
+    if let Some(datagram) = arguments::datagram(fd) {
         return datagram::connect(fd, datagram, addr, len);
     }
     status(find(fd).and_then(|socket| {
@@ -264,15 +176,10 @@ pub extern "C" fn toe_connect(fd: c_int, addr: *const sockaddr, len: socklen_t) 
 /// anything was sent; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> ssize_t {
-    if datagram::get(fd).is_some() {
+    if arguments::datagram(fd).is_some() {
         return datagram::toe_sendto(fd, buf, len, flags, std::ptr::null(), 0);
     }
-    const KNOWN: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
-    if flags & !KNOWN != 0 {
-        return fail(find(fd).err().unwrap_or(Errno::EOPNOTSUPP)) as ssize_t;
-    }
-    let from = iovec { iov_base: buf.cast_mut(), iov_len: len };
-    send_all(fd, &from, 1, flags)
+    stream::send(fd, buf, len, flags)
 }
 
 /// Like toe_send without flags.
@@ -284,32 +191,10 @@ pub extern "C" fn toe_write(fd: c_int, buf: *const c_void, len: usize) -> ssize_
 /// Like toe_send without flags, from `count` buffers in order (1024 at most).
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    if datagram::get(fd).is_some() {
+    if arguments::datagram(fd).is_some() {
         return datagram::send_buffers(fd, iov, count, 0);
     }
-    send_all(fd, iov, count, 0)
-}
-
-fn send_all(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize_t {
-    let how = SendFlags {
-        dont_wait: flags & libc::MSG_DONTWAIT != 0,
-        more: flags & libc::MSG_MORE != 0,
-        urgent: flags & libc::MSG_OOB != 0,
-        end_of_record: flags & libc::MSG_EOR != 0,
-    };
-    let result = find(fd).and_then(|socket| {
-        let iov = buffers_of(iov, buffers)?;
-        with_copy(iov, |iov| {
-            // SAFETY: needed because the buffers are C's. `IoSlice` has the layout of `iovec` on Unix (documented).
-            // Each buffer is `iov_len` readable bytes, as documented for the caller, and none starts at null.
-            let slices = unsafe { std::slice::from_raw_parts(iov.as_ptr().cast::<IoSlice<'_>>(), iov.len()) };
-            socket.send(slices, how)
-        })
-    });
-    if result == Err(Errno::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
-        sys::raise_sigpipe();
-    }
-    count(result)
+    stream::send_buffers(fd, iov, count, 0)
 }
 
 /// Receives up to `len` bytes. `flags`: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC (throw away), MSG_NOSIGNAL.
@@ -322,17 +207,11 @@ fn send_all(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize
 /// before anything did; EBADF, ENOTSOCK, EFAULT; EOPNOTSUPP: other flags.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> ssize_t {
-    if datagram::get(fd).is_some() {
+    if arguments::datagram(fd).is_some() {
         let (nowhere, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
         return datagram::toe_recvfrom(fd, buf, len, flags, nowhere, no_len);
     }
-    const KNOWN: c_int =
-        libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC | libc::MSG_NOSIGNAL;
-    if flags & !KNOWN != 0 {
-        return fail(find(fd).err().unwrap_or(Errno::EOPNOTSUPP)) as ssize_t;
-    }
-    let into = iovec { iov_base: buf, iov_len: len };
-    recv_into(fd, &into, 1, flags)
+    stream::recv(fd, buf, len, flags)
 }
 
 /// Like toe_recv without flags. With a length of 0 it returns 0 at once, and no datagram is taken.
@@ -342,7 +221,7 @@ pub extern "C" fn toe_read(fd: c_int, buf: *mut c_void, len: usize) -> ssize_t {
 }
 
 fn is_socket(fd: c_int) -> bool {
-    fd_table::get(fd).is_some() || datagram::get(fd).is_some()
+    fd_table::get(fd).is_some() || arguments::datagram(fd).is_some()
 }
 
 /// Like toe_recv without flags, into `count` buffers in order (1024 at most).
@@ -353,65 +232,10 @@ pub extern "C" fn toe_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize
     {
         return 0;
     }
-    if datagram::get(fd).is_some() {
+    if arguments::datagram(fd).is_some() {
         return datagram::receive_buffers(fd, iov, count, 0);
     }
-    recv_into(fd, iov, count, 0)
-}
-
-fn recv_into(fd: c_int, iov: *const iovec, buffers: c_int, flags: c_int) -> ssize_t {
-    let how = RecvFlags {
-        peek: flags & libc::MSG_PEEK != 0,
-        wait_all: flags & libc::MSG_WAITALL != 0,
-        dont_wait: flags & libc::MSG_DONTWAIT != 0,
-        discard: flags & libc::MSG_TRUNC != 0,
-    };
-    count(find(fd).and_then(|socket| {
-        let iov = buffers_of(iov, buffers)?;
-        with_copy(iov, |iov| {
-            let (at, len) = (iov.as_mut_ptr().cast::<IoSliceMut<'_>>(), iov.len());
-            // SAFETY: needed because the buffers are C's. `IoSliceMut` has the layout of `iovec` on Unix (documented).
-            // Each buffer is `iov_len` writable bytes, as documented for the caller, and none starts at null.
-            socket.recv(unsafe { std::slice::from_raw_parts_mut(at, len) }, how)
-        })
-    }))
-}
-
-pub(super) fn buffers_of<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
-    let len = usize::try_from(count).ok().filter(|_| count <= IOV_MAX).ok_or(Errno::EINVAL)?;
-    if len == 0 {
-        return Ok(&[]);
-    }
-    if iov.is_null() {
-        return Err(EFAULT);
-    }
-    // SAFETY: needed because the array is C's: as documented, `count` of them.
-    let iov = unsafe { std::slice::from_raw_parts(iov, len) };
-    if iov.iter().any(|v| v.iov_base.is_null() && v.iov_len > 0) {
-        return Err(EFAULT);
-    }
-    let total = iov.iter().try_fold(0usize, |sum, v| sum.checked_add(v.iov_len));
-    total.filter(|total| *total <= isize::MAX as usize).map(|_| iov).ok_or(Errno::EINVAL)
-}
-
-/// Does `f` to a copy of the array in which no buffer starts at null; without heap memory when they are few.
-pub(super) fn with_copy<R>(iov: &[iovec], f: impl FnOnce(&mut [iovec]) -> R) -> R {
-    let mut few = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; IOV_FEW];
-    let mut many = Vec::new();
-    let copy = match few.get_mut(..iov.len()) {
-        Some(few) => {
-            few.copy_from_slice(iov);
-            few
-        }
-        None => {
-            many.extend_from_slice(iov);
-            &mut many[..]
-        }
-    };
-    for v in copy.iter_mut().filter(|v| v.iov_base.is_null()) {
-        v.iov_base = std::ptr::NonNull::dangling().as_ptr();
-    }
-    f(copy)
+    stream::recv_buffers(fd, iov, count, 0)
 }
 
 /// Ends one direction or both: SHUT_WR sends FIN after all data, SHUT_RD makes toe_recv return 0 once nothing is left
@@ -420,7 +244,7 @@ pub(super) fn with_copy<R>(iov: &[iovec], f: impl FnOnce(&mut [iovec]) -> R) -> 
 /// Returns 0, or -1 with errno: ENOTCONN; EBADF, ENOTSOCK; EINVAL: no such `how`.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(datagram) = datagram::get(fd) {
+    if let Some(datagram) = arguments::datagram(fd) {
         return datagram::shutdown(fd, datagram, how);
     }
     let how = match how {
@@ -450,7 +274,7 @@ pub extern "C" fn toe_close(fd: c_int) -> c_int {
 /// The local address. Does not block. Returns 0, or -1 with errno: EBADF, ENOTSOCK, EFAULT.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    let name = match datagram::get(fd) {
+    let name = match arguments::datagram(fd) {
         Some(datagram) => datagram::local_name(fd, datagram).map(Endpoint::to_socket_addr),
         None => find(fd).and_then(Socket::local_addr),
     };
@@ -460,7 +284,7 @@ pub extern "C" fn toe_getsockname(fd: c_int, addr: *mut sockaddr, len: *mut sock
 /// The peer's address. Does not block. Returns 0, or -1 with errno: ENOTCONN, EBADF, ENOTSOCK, EFAULT.
 #[unsafe(no_mangle)]
 pub extern "C" fn toe_getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    let name = match datagram::get(fd) {
+    let name = match arguments::datagram(fd) {
         Some(datagram) => datagram::peer_name(fd, datagram).map(Endpoint::to_socket_addr),
         None => find(fd).and_then(Socket::peer_addr),
     };
@@ -482,7 +306,7 @@ pub extern "C" fn toe_setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    if let Some(datagram) = datagram::get(fd) {
+    if let Some(datagram) = arguments::datagram(fd) {
         return datagram::set_option((fd, datagram), level, name, value, len);
     }
     status(find(fd).and_then(|socket| {
@@ -511,7 +335,7 @@ pub extern "C" fn toe_getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    if datagram::get(fd).is_some() {
+    if arguments::datagram(fd).is_some() {
         return datagram::get_option(fd, level, name, value, len);
     }
     let got = find(fd).and_then(|socket| {
@@ -554,7 +378,7 @@ pub extern "C" fn toe_fcntl(fd: c_int, command: c_int, argument: c_long) -> c_in
         }
         (libc::F_SETFL, None) => {
             let nonblocking = argument & c_long::from(libc::O_NONBLOCK) != 0;
-            datagram::get(fd).inspect(|datagram| datagram.set_nonblocking(nonblocking));
+            arguments::datagram(fd).inspect(|datagram| datagram.set_nonblocking(nonblocking));
             value
         }
         (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => {
@@ -585,16 +409,11 @@ pub extern "C" fn toe_poll(fds: *mut pollfd, count: libc::nfds_t, timeout: c_int
         // SAFETY: needed because the array is C's: as documented, `count` entries.
         unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
     };
-    if let Some(ready) = datagram::poll_with_lanes(fds, milliseconds(timeout)) {
+    if let Some(ready) = datagram::poll_with_lanes(fds, arguments::milliseconds(timeout)) {
         return ready;
     }
-    match crate::poll::poll(fds, milliseconds(timeout), None) {
+    match crate::poll::poll(fds, arguments::milliseconds(timeout), None) {
         Ok(n) => n as c_int,
         Err(errno) => fail(errno),
     }
-}
-
-/// A timeout of poll or epoll_wait; negative: none.
-pub(super) fn milliseconds(timeout: c_int) -> Option<Duration> {
-    u64::try_from(timeout).ok().map(Duration::from_millis)
 }

@@ -5,7 +5,7 @@
 //! in the way in which the kernel tells of it (EPOLLOUT, also with EPOLLET), and tries again; from the second attempt in a row on each sleeps
 //! for a moment first, so that the processor is the engine's meanwhile.
 
-use crate::{sys, wait};
+use crate::{sys, wait, wait_calls};
 use rustix::fd::RawFd;
 use rustix::net::sockopt::{self, Timeout};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) fn wait_for<T>(
         }
         // By the call that all waits sleep in: a filter of the program's that lets it wait lets it do this.
         let (slept, interrupted) =
-            wait::sleep(None, || sys::ppoll(&mut [], Some(left.min(LOOK_AGAIN)), None));
+            wait::sleep(None, || wait_calls::ppoll(&mut [], Some(left.min(LOOK_AGAIN)), None));
         if let Err(error) = slept
             && error != Errno::EINTR
         {
@@ -51,7 +51,7 @@ pub(super) fn look_again<T>(
     attempt: &mut dyn FnMut() -> Result<Option<T>, Errno>,
 ) -> Result<T, Errno> {
     if again {
-        let _ = sys::ppoll(&mut [], Some(LOOK_AGAIN), None);
+        let _ = wait_calls::ppoll(&mut [], Some(LOOK_AGAIN), None);
         if let Some(done) = attempt()? {
             return Ok(done);
         }

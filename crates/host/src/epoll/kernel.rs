@@ -8,7 +8,6 @@ use rustix::fd::{IntoRawFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use toe_abi::errno::Errno;
 
 /// The registration of a listener's twin is as the program wants it from now on.
@@ -63,7 +62,7 @@ const PRIVATE: u32 = super::EDGE | ONE_SHOT | super::EXCLUSIVE | libc::EPOLLWAKE
 /// Whether the kernel has something to tell of.
 pub(super) fn is_readable(epfd: RawFd) -> bool {
     let mut polled = [libc::pollfd { fd: epfd, events: libc::POLLIN, revents: 0 }];
-    sys::ppoll(&mut polled, Some(Duration::ZERO), None).is_ok_and(|ready| ready > 0)
+    sys::poll_now(&mut polled).is_ok_and(|ready| ready > 0)
 }
 
 impl EpollSet {

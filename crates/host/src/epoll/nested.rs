@@ -7,8 +7,20 @@
 use super::{EpollSet, ONE_SHOT};
 pub(super) use crate::epoll::Nested;
 use crate::epoll::kernel::is_disarmed;
+use crate::{fd_table, sys};
 use rustix::fd::RawFd;
 use std::sync::atomic::Ordering;
+
+impl Nested {
+    /// A one-shot registration has been used up by what the engine has; of an epoll set nothing is reported that was not asked for.
+    fn disarm(&mut self, epfd: RawFd) {
+        let event = libc::epoll_event { events: ONE_SHOT, u64: self.data };
+        let is_its_number = fd_table::epoll_set(self.fd).is_some_and(|set| std::ptr::eq(set, self.set));
+        let disarm = || sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, self.fd, Some(event));
+        self.spent = !is_its_number || disarm().is_err();
+        self.armed = false;
+    }
+}
 
 impl EpollSet {
     /// See [`super::Inner::nestings`]: before the kernel is asked.

@@ -1,7 +1,6 @@
 //! Something has happened to a socket of a set: it goes on the ready list, and who waits is told, here and in the sets that have this one.
 
 use crate::epoll::{ALWAYS, EDGE, EpollSet, Inner, Nested, ONE_SHOT};
-use crate::fd_table;
 use crate::lock::Guard;
 use crate::queue::QueueSet;
 use crate::slots::SlotId;
@@ -56,13 +55,14 @@ impl EpollSet {
 
     /// Something has happened to one of the sockets. `true`: a parked thread was woken for it.
     pub(super) fn tell(&self, inner: Guard<'_, Inner>, by: Option<&QueueSet>) -> bool {
+        let kick = |waiter| QueueSet::kick_by(by, waiter);
         if inner.outer.is_empty() {
-            return inner.waiters.tell(by);
+            return inner.waiters.tell(kick);
         }
         drop(inner);
         // Who is woken finds it counted.
         self.tell_outer_sets(0);
-        self.inner.lock().waiters.tell(by)
+        self.inner.lock().waiters.tell(kick)
     }
 
     /// Something has happened here: it is counted in the sets that would tell of it, however far out. No lock of a set is held
@@ -113,15 +113,6 @@ impl Nested {
         if self.events & (EDGE | ONE_SHOT) != 0 {
             self.reported = self.come;
         }
-    }
-
-    /// A one-shot registration has been used up by what the engine has; of an epoll set nothing is reported that was not asked for.
-    pub(super) fn disarm(&mut self, epfd: RawFd) {
-        let event = libc::epoll_event { events: ONE_SHOT, u64: self.data };
-        let is_its_number = fd_table::epoll_set(self.fd).is_some_and(|set| std::ptr::eq(set, self.set));
-        let disarm = || crate::sys::epoll_ctl(epfd, libc::EPOLL_CTL_MOD, self.fd, Some(event));
-        self.spent = !is_its_number || disarm().is_err();
-        self.armed = false;
     }
 }
 

@@ -5,7 +5,7 @@ use crate::queue::QueueSet;
 use crate::spin::spin_for;
 use crate::wait::{ParkOn, TakenWaiter, park, sleep};
 use crate::waiter::Waiter;
-use crate::{fd_table, sys};
+use crate::{fd_table, sys, wait_calls};
 use rustix::fd::RawFd;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ pub fn wait(
     sigmask: Option<&libc::sigset_t>,
 ) -> Result<usize, Errno> {
     let Some(set) = fd_table::epoll_set(epfd) else {
-        return sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask)).0;
+        return sleep(sigmask, || wait_calls::epoll_pwait(epfd, events, timeout, sigmask)).0;
     };
     if events.is_empty() {
         return Err(Errno::EINVAL);
@@ -129,7 +129,7 @@ impl EpollSet {
 
     fn ask_kernel(&self, epfd: RawFd, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         loop {
-            let found = sys::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
+            let found = wait_calls::epoll_pwait(epfd, events, Some(Duration::ZERO), None)?;
             let left = self.without_wake(epfd, events, found);
             self.note_fired(epfd, &events[..left]);
             let reported = self.without_spent(epfd, events, left);
@@ -154,7 +154,8 @@ impl EpollSet {
         let outcome = if !self.is_kernels_alone() {
             Ok(None)
         } else {
-            let (waited, interrupted) = sleep(sigmask, || sys::epoll_pwait(epfd, events, timeout, sigmask));
+            let (waited, interrupted) =
+                sleep(sigmask, || wait_calls::epoll_pwait(epfd, events, timeout, sigmask));
             waited.and_then(|found| {
                 let left = without_wake(events, found);
                 was_rung = left < found;

@@ -1,7 +1,6 @@
 //! Who waits for what is in an epoll set. Of the threads that wait in it an event wakes one; who looks at it from outside, in a set
 //! that has it or by poll(2), is told of every event, as by Linux: who reads it first nobody knows.
 
-use crate::queue::QueueSet;
 use crate::waiter::Waiter;
 
 /// Parked threads, and those about to park.
@@ -17,10 +16,10 @@ impl Waiters {
         self.inside.iter().chain(&self.outside).for_each(|waiter| _ = waiter.kick());
     }
 
-    /// Something has come. `true`: a parked thread was woken for it.
-    pub(super) fn tell(&self, by: Option<&QueueSet>) -> bool {
-        let woken = self.inside.iter().any(|waiter| QueueSet::kick_by(by, waiter));
-        self.outside.iter().fold(woken, |woken, waiter| QueueSet::kick_by(by, waiter) || woken)
+    /// Something has come, and `kick` is how a thread is woken for it. `true`: a parked one was.
+    pub(super) fn tell(&self, kick: impl Fn(&'static Waiter) -> bool) -> bool {
+        let woken = self.inside.iter().any(|waiter| kick(waiter));
+        self.outside.iter().fold(woken, |woken, waiter| kick(waiter) || woken)
     }
 
     pub(super) fn clear(&mut self) {

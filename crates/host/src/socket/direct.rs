@@ -132,6 +132,14 @@ impl Direct {
         }
     }
 
+    /// Notes that the stream has memory of the channel.
+    pub fn lend(&mut self, channel: &mut Channel) {
+        if !self.lent {
+            self.lent = true;
+            channel.lent.push_back(self.slot_id);
+        }
+    }
+
     /// Memory for some of `want` bytes.
     pub fn reserve(&mut self, channel: &mut Channel, want: usize, chunk: u32) -> Option<MemRange> {
         // The peer's word is another core's line: it is looked at only when what is at hand does not do.

@@ -8,7 +8,7 @@ use core::time::Duration;
 use libc::aiocb;
 use toe::errno::ERESTART;
 use toe::wait::{restarts, sleep};
-use toe::{Errno, program_memory, signals, sys};
+use toe::{Errno, program_memory, signals, sys, wait_calls};
 
 /// How long it is not looked whether a request of the C library's is done, at first and at most: nothing wakes a thread here then.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
@@ -82,7 +82,7 @@ pub unsafe fn suspend(
             return Err(Errno::EAGAIN);
         }
         let time = left.into_iter().chain(longest).min();
-        let (slept, was_interrupted) = sleep(None, || sys::futex_wait(&DONE, seen, time));
+        let (slept, was_interrupted) = sleep(None, || wait_calls::futex_wait(&DONE, seen, time));
         if was_interrupted || matches!(slept, Err(Errno::EINTR)) {
             return Err(if restarts(deadline.is_some()) { ERESTART } else { Errno::EINTR });
         }
@@ -100,7 +100,7 @@ pub fn for_group(group: &Group) -> Result<(), Errno> {
             settle();
             return Ok(());
         }
-        let (slept, was_interrupted) = signals::asleep(None, || sys::futex_wait(&DONE, seen, None));
+        let (slept, was_interrupted) = signals::asleep(None, || wait_calls::futex_wait(&DONE, seen, None));
         if was_interrupted || slept == Err(Errno::EINTR) {
             return Err(if restarts(false) { ERESTART } else { Errno::EINTR });
         }

@@ -4,7 +4,7 @@
 //! Where a block cannot be read it is left to the C library, which does what it does on Linux.
 
 use super::cancel::point;
-use super::poll::timeout_of;
+use super::wait_limits::timeout_of;
 use crate::aio::block::{AiocbPtr, Block};
 use crate::aio::list::List;
 use crate::aio::wait::{self, Whose, whose};

@@ -233,7 +233,7 @@ pub unsafe fn receive_messages(
 ) -> c_int {
     let count = count.min(crate::ffi::IOV_MAX as c_uint);
     // SAFETY: as the kernel reads it.
-    let time = match unsafe { super::poll::timeout_of(timeout) } {
+    let time = match unsafe { super::wait_limits::timeout_of(timeout) } {
         Ok(time) => time,
         Err(error) => return fail(error),
     };

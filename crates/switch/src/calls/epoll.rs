@@ -4,7 +4,7 @@
 //! thread adds.
 
 use super::cancel::point;
-use super::poll::{mask_at, timeout_ms, timeout_of};
+use super::wait_limits::{mask_at, timeout_ms, timeout_of};
 use crate::ffi::{fail, guarded, number, status};
 use crate::replacing;
 use crate::replacing::or_again;

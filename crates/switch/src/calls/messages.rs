@@ -193,7 +193,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
             let one_is_enough = flags & libc::MSG_WAITFORONE != 0;
             let mut flags = flags & !libc::MSG_WAITFORONE;
             // SAFETY: as the kernel reads it.
-            let time = match unsafe { super::poll::timeout_of(timeout) } {
+            let time = match unsafe { super::wait_limits::timeout_of(timeout) } {
                 Ok(time) => time,
                 Err(error) => return fail(error),
             };

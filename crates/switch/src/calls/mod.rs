@@ -38,3 +38,4 @@ pub mod splice;
 pub mod stdio;
 pub mod stdio_stream;
 pub mod syscall;
+pub mod wait_limits;

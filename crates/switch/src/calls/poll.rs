@@ -2,6 +2,7 @@
 //! library's, which waits for both. select is poll in another form.
 
 use super::cancel::point;
+use super::wait_limits::{mask_at, select_timeout, timeout_ms, timeout_of};
 use crate::ffi::{fail, guarded, number};
 use crate::lookup;
 use crate::{adopt, real};
@@ -11,46 +12,9 @@ use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use toe::datagram::LaneWait;
 use toe::{Errno, fd_table, program_memory, sys};
 
-/// A timeout of poll and epoll_wait: negative is none.
-pub fn timeout_ms(timeout: c_int) -> Option<Duration> {
-    u64::try_from(timeout).ok().map(Duration::from_millis)
-}
-
-/// A timespec, when it is a valid one.
-pub fn duration_of(time: &timespec) -> Option<Duration> {
-    let seconds = u64::try_from(time.tv_sec).ok()?;
-    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|&n| n < 1_000_000_000)?;
-    Some(Duration::new(seconds, nanoseconds))
-}
-
-/// A timeout by pointer: null is none.
-///
-/// # Safety
-/// `time` is null or readable.
-pub unsafe fn timeout_of(time: *const timespec) -> Result<Option<Duration>, Errno> {
-    if time.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: numbers, of which all are looked at.
-    let time = unsafe { program_memory::read(time)? };
-    duration_of(&time).map(Some).ok_or(Errno::EINVAL)
-}
-
 /// Whether a time limit that is given is not there. The C library would read it; of a call that is made by its number the kernel would.
 fn is_nowhere<T>(timeout: *const T) -> bool {
     !timeout.is_null() && program_memory::check(timeout, 1).is_err()
-}
-
-/// A signal mask by pointer: null is none. The kernel's is shorter than the C library's type.
-///
-/// # Safety
-/// `mask` is null or points to a mask, if anything is there.
-pub unsafe fn mask_at<'a>(mask: *const sigset_t) -> Result<Option<&'a sigset_t>, Errno> {
-    if !mask.is_null() {
-        program_memory::check(mask.cast::<u64>(), 1)?;
-    }
-    // SAFETY: the caller's promise; it is there.
-    Ok(unsafe { mask.as_ref() })
 }
 
 /// The program's array, when one of its descriptors is an engine's.
@@ -376,13 +340,6 @@ pub unsafe extern "C-unwind" fn select(
     })
 }
 
-/// Linux takes microseconds beyond a second, but nothing negative.
-fn select_timeout(time: &timeval) -> Option<Duration> {
-    let seconds = u64::try_from(time.tv_sec).ok()?;
-    let microseconds = u64::try_from(time.tv_usec).ok()?;
-    Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(microseconds)))
-}
-
 /// # Safety
 /// As pselect(2).
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -449,17 +406,5 @@ mod tests {
             assert!(libc::FD_ISSET(5, &read) && libc::FD_ISSET(64, &read) && libc::FD_ISSET(5, &write));
             assert!(!libc::FD_ISSET(0, &read));
         }
-    }
-
-    #[test]
-    fn timeouts_are_checked() {
-        assert_eq!(timeout_ms(-1), None);
-        assert_eq!(timeout_ms(5), Some(Duration::from_millis(5)));
-        let time = |tv_sec, tv_nsec| duration_of(&timespec { tv_sec, tv_nsec });
-        assert_eq!(time(1, 5), Some(Duration::new(1, 5)));
-        assert_eq!(time(1, 1_000_000_000), None);
-        assert_eq!(time(-1, 0), None);
-        assert_eq!(select_timeout(&timeval { tv_sec: 1, tv_usec: 2_000_000 }), Some(Duration::from_secs(3)));
-        assert_eq!(select_timeout(&timeval { tv_sec: 0, tv_usec: -1 }), None);
     }
 }

@@ -11,7 +11,8 @@ use crate::{fork, real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::{sigaction as Action, sighandler_t, siginfo_t};
-use toe::signals::{self, Came};
+use toe::signals;
+use toe::signals::deferred::Came;
 
 /// Signals are numbered from 1 to 64.
 const SIGNALS: usize = 65;
@@ -62,7 +63,7 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     }
     if word & ONCE == 0 && !is_fault(signal) {
         // SAFETY: needed because the kernel gives the description as a pointer. It is of 128 bytes on the thread's stack.
-        let info = unsafe { &*info.cast::<signals::Info>() };
+        let info = unsafe { &*info.cast::<toe::sys::SignalInfo>() };
         // SAFETY: the kernel's own.
         let mask = unsafe { mask_of(context) };
         let restarts = word & RESTARTS != 0;

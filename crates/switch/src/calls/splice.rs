@@ -17,7 +17,7 @@ use toe::errno::ERESTART;
 use toe::file::PinnedFile;
 use toe::socket::{RecvFlags, SendFlags, Socket};
 use toe::wait::{restarts, sleep};
-use toe::{Errno, sys};
+use toe::{Errno, sys, wait_calls};
 
 /// Bytes moved at a time, as many as a pipe holds by default.
 const CHUNK: usize = 64 << 10;
@@ -165,7 +165,7 @@ fn by_buffer(
 /// Whether somebody can read what is written to the pipe.
 fn has_readers(pipe: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: 0, revents: 0 }];
-    sys::ppoll(&mut polled, Some(Duration::ZERO), None)?;
+    wait_calls::ppoll(&mut polled, Some(Duration::ZERO), None)?;
     Ok(polled[0].revents & libc::POLLERR == 0)
 }
 
@@ -173,14 +173,14 @@ fn has_readers(pipe: BorrowedFd<'_>) -> Result<bool, Errno> {
 fn has_room(pipe: BorrowedFd<'_>, wait: bool) -> Result<bool, Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
     let timeout = (!wait).then_some(Duration::ZERO);
-    slept(sleep(None, || sys::ppoll(&mut polled, timeout, None)).0).map(|n| n > 0)
+    slept(sleep(None, || wait_calls::ppoll(&mut polled, timeout, None)).0).map(|n| n > 0)
 }
 
 /// Waits until there is something in the pipe, or will never be, or it is time to look again. EINTR, ERESTART: a signal came
 /// meanwhile.
 fn wait_for_bytes(pipe: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut polled = [libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-    slept(sleep(None, || sys::ppoll(&mut polled, None, None)).0).map(|_| ())
+    slept(sleep(None, || wait_calls::ppoll(&mut polled, None, None)).0).map(|_| ())
 }
 
 /// Nothing has been moved yet: what a signal ends begins anew if its handler has SA_RESTART.

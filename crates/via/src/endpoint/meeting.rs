@@ -3,8 +3,9 @@
 //! Side 0 asks the engine for the connection, fetches its memory and sends a *greeting*: who it is, for whom it came, and the program's own bytes.
 //! Side 1 takes the memory, reads the greeting, and accepts or rejects with a greeting of its own.
 
+use super::Endpoint;
+use super::inside::Phase;
 use super::receiving::give_back;
-use super::{Endpoint, Phase};
 use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::error::Error;

@@ -7,8 +7,9 @@
 //! credit for.
 //!
 //! In the order in which things happen: [`meeting`] (how two endpoints come to a connection), [`post`] (what is posted and what becomes of
-//! it), [`sending`], [`receiving`], [`regions`] (memory that the peer may touch).
+//! it), [`inside`], [`sending`], [`receiving`], [`regions`] (memory that the peer may touch).
 
+pub mod inside;
 pub mod meeting;
 pub mod post;
 mod receiving;
@@ -21,11 +22,9 @@ mod tests;
 use crate::link::Link;
 use crate::lock::lock;
 use crate::session::Session;
+use inside::{Inside, Phase, Sending};
 use post::{Completion, Failure, Post, Receive};
-use receiving::Arriving;
-use regions::{Regions, Remote};
-use sending::Sending;
-use std::collections::VecDeque;
+use regions::Regions;
 use std::sync::{Mutex, MutexGuard};
 use toe_abi::via::ViaState;
 use toe_ring::via::Breach;
@@ -34,61 +33,12 @@ use toe_ring::via::Breach;
 pub const SENDS_MAX: usize = 1024;
 /// Receives that may be posted.
 pub const RECEIVES_MAX: usize = 1024;
-/// Reads that a side may have asked for and not been answered.
-pub const READS_MAX: usize = 16;
 /// Fragments taken in one call: a peer that always has one more does not keep it.
 const TAKE_MAX: usize = 256;
 
-/// How an endpoint stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It was never connected. What is posted waits.
-    Idle,
-    /// Asked for; receives can be posted.
-    Meeting,
-    Connected,
-    /// The connection has ended.
-    Over,
-}
-
-/// An endpoint's queues and connection, inside its lock.
-#[derive(Debug)]
-pub struct Inside {
-    phase: Phase,
-    pub(crate) link: Option<Link>,
-    posted: VecDeque<Sending>,
-    sending: Option<Sending>,
-    /// Reads that were sent, in the order in which they are answered.
-    asked: VecDeque<Post>,
-    /// What the peer has asked for.
-    pending: VecDeque<Remote>,
-    receives: VecDeque<Receive>,
-    arriving: Option<Arriving>,
-    done: Vec<Completion>,
-    /// The end of the connection was told.
-    end_is_reported: bool,
-}
-
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Endpoint(Mutex<Inside>);
-
-impl Default for Endpoint {
-    fn default() -> Endpoint {
-        Endpoint(Mutex::new(Inside {
-            phase: Phase::Idle,
-            link: None,
-            posted: VecDeque::new(),
-            sending: None,
-            asked: VecDeque::new(),
-            pending: VecDeque::new(),
-            receives: VecDeque::new(),
-            arriving: None,
-            done: Vec::new(),
-            end_is_reported: false,
-        }))
-    }
-}
 
 impl Endpoint {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -199,24 +149,7 @@ impl Endpoint {
     }
 }
 
-impl Drop for Inside {
-    fn drop(&mut self) {
-        if let Some(link) = self.link.take() {
-            link.move_on(ViaState::Closed);
-        }
-    }
-}
-
 impl Inside {
-    /// A connection that both sides have agreed upon.
-    pub(crate) fn connect(&mut self) {
-        self.phase = Phase::Connected;
-    }
-
-    pub(crate) fn meet(&mut self) {
-        self.phase = Phase::Meeting;
-    }
-
     fn work(&mut self, regions: &Regions, takes: bool) {
         if self.phase != Phase::Connected {
             return;
@@ -248,26 +181,5 @@ impl Inside {
             self.send(link, regions)?;
         }
         Ok(is_all && !lock(&link.receiving).end.is_there())
-    }
-
-    /// It came to nothing, which is told elsewhere.
-    pub(crate) fn end_quietly(&mut self) {
-        self.end_is_reported = true;
-        self.end();
-    }
-
-    /// The connection has ended: so has all that is posted.
-    pub(crate) fn end(&mut self) {
-        self.phase = Phase::Over;
-        self.pending.clear();
-        let begun = self.sending.take().and_then(Sending::into_post);
-        let waiting = self.posted.drain(..).filter_map(Sending::into_post);
-        // In the order in which they were posted.
-        let posts = self.asked.drain(..).chain(begun).chain(waiting);
-        self.done.extend(posts.filter_map(|post| post.ended_by(Failure::Ended)));
-        let arriving = self.arriving.take().and_then(Arriving::into_receive);
-        for receive in arriving.into_iter().chain(self.receives.drain(..)) {
-            self.done.push(receive.ended_by(Failure::Cancelled));
-        }
     }
 }

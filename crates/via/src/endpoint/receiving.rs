@@ -1,40 +1,14 @@
 //! What comes in to an endpoint, and where it belongs.
 
-use super::post::{Completion, Failure, Notify, Receive, What};
+use super::inside::{Arriving, Inside, Into, READS_MAX};
+use super::post::{Completion, Failure, Notify, What};
 use super::regions::{Access, Regions, Remote};
-use super::{Inside, READS_MAX};
 use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::link::{Link, Receiving};
 use crate::lock::lock;
 use crate::parts::from_connection;
 use toe_ring::via::{Arrived, Breach};
-
-/// Where the data of a message go.
-#[derive(Clone, Copy, Debug)]
-enum Into {
-    Receive(Receive),
-    Region(Remote),
-    /// To where the read was posted that was sent longest ago.
-    Asked,
-    Nowhere,
-}
-
-/// The message that comes in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arriving {
-    operation: Operation,
-    into: Into,
-}
-
-impl Arriving {
-    pub fn into_receive(self) -> Option<Receive> {
-        match self.into {
-            Into::Receive(receive) => Some(receive),
-            _ => None,
-        }
-    }
-}
 
 pub(super) fn give_back(receiving: &mut Receiving, arrived: Arrived) -> Result<(), Breach> {
     let placed = receiving.incoming.locate(arrived.fragment)?;

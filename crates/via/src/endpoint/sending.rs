@@ -1,24 +1,15 @@
 //! What goes out of an endpoint: answers first, then what is posted, in order.
 
+use super::inside::{Data, Inside, READS_MAX, Sending};
 use super::post::{Buffers, Post, Work};
-use super::regions::{Access, Regions, Remote};
-use super::{Inside, READS_MAX};
-use crate::core::operation::{HEADER_LEN, Kind, Operation};
-use crate::core::{Outgoing, Piece};
+use super::regions::{Access, Regions};
+use crate::core::Piece;
+use crate::core::operation::{HEADER_LEN, Operation};
 use crate::link::Link;
 use crate::lock::lock;
 use crate::parts::{Part, to_connection};
 use toe_ring::ViaMemory;
 use toe_ring::via::Breach;
-
-/// Where the bytes of a message are.
-#[derive(Debug)]
-enum Data {
-    Buffers(Buffers),
-    /// The program has its memory back.
-    Copied(Box<[u8]>),
-    Region(Remote),
-}
 
 impl Data {
     /// Copies `len` bytes from `from` on into the connection's memory.
@@ -49,44 +40,7 @@ impl Data {
     }
 }
 
-/// A message on its way out.
-#[derive(Debug)]
-pub(super) struct Sending {
-    header: [u8; HEADER_LEN],
-    data: Data,
-    message: Outgoing,
-    /// What was posted for it.
-    post: Option<Post>,
-}
-
 impl Sending {
-    fn new(operation: Operation, data: Data, post: Option<Post>) -> Sending {
-        Sending { header: operation.encode(), data, message: Outgoing::new(operation.message_len()), post }
-    }
-
-    pub fn of(post: Post) -> Sending {
-        let len = post.buffers.len;
-        let (kind, target) = match post.work {
-            Work::Send => {
-                return Sending::new(
-                    Operation::send(post.immediate, len),
-                    Data::Buffers(post.buffers),
-                    Some(post),
-                );
-            }
-            Work::Write(target) => (Kind::Write, target),
-            Work::Read(target) => (Kind::Read, target),
-        };
-        let immediate = post.immediate;
-        let operation = Operation { kind, immediate, address: target.offset, handle: target.key, len };
-        let buffers = if kind == Kind::Read { Buffers::default() } else { post.buffers };
-        Sending::new(operation, Data::Buffers(buffers), Some(post))
-    }
-
-    pub fn into_post(self) -> Option<Post> {
-        self.post
-    }
-
     /// Copies a piece to its place.
     fn gather(&self, memory: &ViaMemory, offset: u64, piece: Piece, regions: &Regions) -> Result<(), Breach> {
         let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));

@@ -1,10 +1,11 @@
 //! Messages between hosts, as they stand in a TCP connection: DDP segments (RFC 5041) in MPA's frames (RFC 5044), markers off, CRC32C on. In the order in
 //! which a message goes down: [`carrier`] (out of the connection's memory, decision 0040; [`outward`], and [`inward`] what comes), [`frames`] (fragments), [`ddp`] (segments), [`mpa`] (segments in the
-//! stream), [`wire`] (the stream). [`meeting`] and [`introduction`] are how it begins, [`set`] is for those who sleep. `frames`, `ddp`, `mpa` and `introduction` are
+//! stream), [`wire`] (the stream). [`meeting`], [`door`] and [`introduction`] are how it begins, [`set`] is for those who sleep. `frames`, `ddp`, `mpa` and `introduction` are
 //! plain values without I/O.
 
 pub mod carrier;
 pub mod ddp;
+pub(crate) mod door;
 pub mod frames;
 pub mod introduction;
 pub mod inward;

@@ -1,5 +1,6 @@
 //! The functions of `include/vipl.h`, where what each does is said. Pointers are the caller's promise.
 
+use super::handle_number::*;
 use super::handles::*;
 use super::memory::MemoryAttributes;
 use super::nic::{CQ_ENTRIES_MAX, Callback, CompletionQueue, Handler, Interface, Nic};

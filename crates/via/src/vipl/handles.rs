@@ -1,5 +1,6 @@
-//! What the handles of `include/vipl.h` stand for: numbers in tables, with the kind of thing above them. And what all its functions need.
+//! What the handles of `include/vipl.h` stand for: numbers in tables. And what all its functions need.
 
+use super::handle_number::{Kind, number};
 use super::nic::{CompletionQueue, Interface, Nic};
 use super::types::{Handle, VipReturn};
 use crate::link::Link;
@@ -34,29 +35,6 @@ impl Drop for AskedFor {
     }
 }
 
-/// What a handle is of.
-#[derive(Clone, Copy, Debug)]
-pub enum Kind {
-    Nic = 1,
-    Ptag = 2,
-    Interface = 3,
-    Queue = 4,
-    Connection = 5,
-}
-
-pub(super) fn handle(kind: Kind, number: i32) -> Handle {
-    ((kind as usize) << 32 | number as u32 as usize) as Handle
-}
-
-pub(super) fn number(kind: Kind, handle: Handle) -> Option<i32> {
-    let handle = handle as usize;
-    (handle >> 32 == kind as usize).then_some(handle as u32 as i32)
-}
-
-pub(super) fn vi_handle(number: i32) -> Handle {
-    handle(Kind::Interface, number)
-}
-
 pub(super) fn nic_of(handle: Handle) -> Result<Arc<Nic>, VipReturn> {
     let nic = number(Kind::Nic, handle).and_then(|number| NICS.get(number));
     // A child of fork has its parent's tables in its memory, and the connections that they name are not its own.
@@ -71,14 +49,6 @@ pub(super) fn interface_of(handle: Handle) -> Result<Arc<Interface>, VipReturn> 
 pub(super) fn queue_of(handle: Handle) -> Result<Arc<CompletionQueue>, VipReturn> {
     let queue = number(Kind::Queue, handle).and_then(|number| QUEUES.get(number));
     queue.filter(|queue| queue.nic.session.is_this_process()).ok_or(VipReturn::InvalidParameter)
-}
-
-pub(super) fn ptag_of(handle: Handle) -> Result<u32, VipReturn> {
-    number(Kind::Ptag, handle).map(|number| number as u32).ok_or(VipReturn::InvalidPtag)
-}
-
-pub(super) fn ptag_handle(ptag: u32) -> Handle {
-    handle(Kind::Ptag, ptag as i32)
 }
 
 pub(super) fn limit(timeout: c_ulong) -> Option<u64> {

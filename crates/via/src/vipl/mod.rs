@@ -6,9 +6,11 @@
 
 mod calls;
 pub(crate) mod descriptor;
+mod handle_number;
 mod handles;
 pub(crate) mod memory;
 pub(crate) mod nic;
+mod progress;
 pub(crate) mod receive;
 pub(crate) mod types;
 pub(crate) mod vi;

@@ -1,6 +1,7 @@
 //! The interface of a process, and what it has: memory, virtual interfaces, completion queues. What [`super::calls`] does, in Rust's words.
 
 use super::descriptor::Posted;
+use super::handle_number::vi_handle;
 use super::memory::Registry;
 use super::types::{Handle, RESOURCE_VI, VipErrorCode, VipErrorDescriptor, VipReturn};
 use super::vi::{Event, Service, State, Vi};
@@ -260,7 +261,7 @@ impl Interface {
         let Some(callback) = *lock(&self.nic.callback) else { return };
         let error = VipErrorDescriptor {
             nic_handle: self.nic_handle as Handle,
-            vi_handle: super::handles::vi_handle(self.handle.load(Ordering::Relaxed)),
+            vi_handle: vi_handle(self.handle.load(Ordering::Relaxed)),
             cq_handle: std::ptr::null_mut(),
             descriptor: descriptor as *mut _,
             op_code: 0,

@@ -7,32 +7,11 @@ use super::types::{
     STATUS_OP_REMOTE_RDMA_WRITE, STATUS_PROTECTION_ERROR, STATUS_RDMA_PROT_ERROR, STATUS_REMOTE_DESC_ERROR,
     VipErrorCode,
 };
-use super::vi::{State, Vi};
+use super::vi::{Arriving, State, Target, Vi};
 use crate::core::operation::{HEADER_LEN, Kind, Operation};
 use crate::link::Link;
 use crate::lock::own;
 use toe_ring::via::{Arrived, Breach};
-
-/// The message that comes in. What was posted for it stays the first of its queue until it is whole.
-#[derive(Clone, Copy, Debug)]
-pub struct Arriving {
-    operation: Operation,
-    /// It uses up the first receive.
-    has_receive: bool,
-    into: Target,
-}
-
-/// Where a message's data go.
-#[derive(Clone, Copy, Debug)]
-enum Target {
-    Nowhere,
-    /// To the receive that was posted first.
-    Receive,
-    /// To the read that was posted first.
-    Asked,
-    /// To memory that the peer names.
-    Memory(Part),
-}
 
 impl Vi {
     /// Takes a fragment; `false`: none has come.

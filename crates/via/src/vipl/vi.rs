@@ -1,15 +1,13 @@
 //! A virtual interface: what was posted, what is on its way, and what is done. Nobody works for it in the background: each call on it
-//! takes what has come and sends what there is credit for ([`Vi::progress`]), but for that which posts a receive.
+//! takes what has come and sends what there is credit for ([`super::progress`]), but for that which posts a receive.
 
-use super::descriptor::{Finish, Part, Posted, are_allowed, finish, to_connection, within};
+use super::descriptor::{Finish, Part, Posted, finish, to_connection, within};
 use super::memory::{Access, Registry};
-use super::receive::Arriving;
 use super::types::{
-    CONTROL_OP_RDMAREAD, CONTROL_OP_RDMAWRITE, STATUS_FLUSHED_ERROR, STATUS_FORMAT_ERROR,
-    STATUS_OP_RDMA_READ, STATUS_OP_RDMA_WRITE, STATUS_OP_RECEIVE, STATUS_PROTECTION_ERROR,
-    STATUS_TRANSPORT_ERROR, VipErrorCode, VipReturn,
+    CONTROL_OP_RDMAREAD, CONTROL_OP_RDMAWRITE, STATUS_FLUSHED_ERROR, STATUS_OP_RDMA_READ,
+    STATUS_OP_RDMA_WRITE, STATUS_OP_RECEIVE, STATUS_TRANSPORT_ERROR, VipErrorCode, VipReturn,
 };
-use crate::core::operation::{HEADER_LEN, Kind, Operation};
+use crate::core::operation::{HEADER_LEN, Operation};
 use crate::core::{Outgoing, Piece};
 use crate::link::Link;
 use crate::lock::own;
@@ -20,9 +18,6 @@ use toe_ring::via::Breach;
 
 /// Descriptors that may be posted to a queue and not fetched when they are done.
 pub const QUEUE_MAX: usize = 1024;
-/// Messages taken in one call: a peer that always has one more does not keep it.
-const TAKE_MAX: usize = 256;
-
 /// What a virtual interface is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
@@ -65,7 +60,7 @@ pub struct Queue {
 
 /// A send that has gone.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+pub(super) struct Sent {
     at: u64,
     handle: u32,
     operation: u16,
@@ -80,15 +75,15 @@ impl From<&Posted> for Sent {
 
 /// A message on its way out.
 #[derive(Debug)]
-struct Sending {
+pub(super) struct Sending {
     header: [u8; HEADER_LEN],
-    of: Source,
-    message: Outgoing,
+    pub(super) of: Source,
+    pub(super) message: Outgoing,
 }
 
 /// What a message's data are.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+pub(super) enum Source {
     /// Those of the first send that is posted.
     Posted,
     /// None: it asks, and is the first send that is posted.
@@ -101,18 +96,18 @@ enum Source {
 
 impl Source {
     /// Something that is posted is done when it has gone.
-    const fn is_posted(self) -> bool {
+    pub(super) const fn is_posted(self) -> bool {
         matches!(self, Source::Posted | Source::Asking)
     }
 }
 
 impl Sending {
-    fn new(operation: Operation, of: Source) -> Sending {
+    pub(super) fn new(operation: Operation, of: Source) -> Sending {
         Sending { header: operation.encode(), of, message: Outgoing::new(operation.message_len()) }
     }
 
     /// Its data, and who touches them; `posted` is the first of the queue.
-    fn parts<'a>(&'a self, posted: Option<&'a Posted>) -> (&'a [Part], Access) {
+    pub(super) fn parts<'a>(&'a self, posted: Option<&'a Posted>) -> (&'a [Part], Access) {
         match &self.of {
             Source::Posted => (posted.map_or(&[][..], |posted| posted.parts.list()), Access::Local),
             Source::Pending(part) => (std::slice::from_ref(part), Access::RemoteRead),
@@ -121,7 +116,13 @@ impl Sending {
     }
 
     /// Copies a piece to its place.
-    fn gather(&self, parts: &[Part], memory: &ViaMemory, offset: u64, piece: Piece) -> Result<(), Breach> {
+    pub(super) fn gather(
+        &self,
+        parts: &[Part],
+        memory: &ViaMemory,
+        offset: u64,
+        piece: Piece,
+    ) -> Result<(), Breach> {
         let (mut offset, mut from, mut len) = (offset, piece.at, u64::from(piece.fragment.len));
         if from < HEADER_LEN as u64 {
             // A head is never cut.
@@ -135,6 +136,27 @@ impl Sending {
     }
 }
 
+/// The message that comes in. What was posted for it stays the first of its queue until it is whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arriving {
+    pub(super) operation: Operation,
+    /// It uses up the first receive.
+    pub(super) has_receive: bool,
+    pub(super) into: Target,
+}
+
+/// Where a message's data go.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    Nowhere,
+    /// To the receive that was posted first.
+    Receive,
+    /// To the read that was posted first.
+    Asked,
+    /// To memory that the peer names.
+    Memory(Part),
+}
+
 /// See the module. What is inside its lock.
 #[derive(Debug)]
 pub struct Vi {
@@ -144,11 +166,11 @@ pub struct Vi {
     pub link: Option<Box<Link>>,
     pub sends: Queue,
     pub receives: Queue,
-    sending: Option<Sending>,
+    pub(super) sending: Option<Sending>,
     /// The answer that the peer waits for. It has one question at a time.
     pub(super) pending: Option<Part>,
     /// What was sent and is to be known as received: the number of its last fragment.
-    unconfirmed: VecDeque<(u32, Sent)>,
+    pub(super) unconfirmed: VecDeque<(u32, Sent)>,
     /// The first that is posted is a read that was sent.
     pub(super) is_asking: bool,
     pub(super) arriving: Option<Arriving>,
@@ -211,131 +233,6 @@ impl Vi {
         std::mem::take(&mut self.events)
     }
 
-    /// Takes what has come, and sends what there is credit for.
-    pub fn progress(&mut self, registry: &Registry) {
-        match self.state {
-            State::Connected => {}
-            // What is posted before a connection waits for it, what is posted after its end is done at once.
-            State::Idle => return,
-            State::Error => {
-                // To another host the word that it has ended, and why, may be on its way still.
-                self.link.as_ref().inspect(|link| link.pull());
-                return self.flush(registry);
-            }
-        }
-        let Some(mut link) = self.link.take() else { return };
-        link.pull();
-        // What was sent before the end comes before the end.
-        let is_over = link.memory.state() == ViaState::Closed;
-        let went = self.work(&mut link, registry);
-        if self.state == State::Error {
-            // Lost meanwhile, when the link was not at its place.
-            link.move_on(ViaState::Closed);
-        }
-        self.link = Some(link);
-        match went {
-            Err(Breach) => self.lose(VipErrorCode::ConnLost, registry),
-            Ok(is_all) if is_over && is_all => self.lose(VipErrorCode::ConnLost, registry),
-            Ok(_) => {}
-        }
-    }
-
-    /// Whether all was taken that had come.
-    fn work(&mut self, link: &mut Link, registry: &Registry) -> Result<bool, Breach> {
-        let mut is_all = false;
-        for _ in 0..TAKE_MAX {
-            is_all = self.state != State::Connected || !self.receive(link, registry)?;
-            if is_all {
-                break;
-            }
-        }
-        if self.state == State::Connected {
-            self.send(link, registry)?;
-        }
-        Ok(is_all)
-    }
-
-    fn send(&mut self, link: &mut Link, registry: &Registry) -> Result<(), Breach> {
-        self.confirm(link, registry)?;
-        if !link.is_settled() {
-            // Sends wait for that, as they wait for credit.
-            return Ok(());
-        }
-        loop {
-            if self.sending.is_none() {
-                self.sending = self.next_to_send(registry);
-            }
-            let Some(sending) = self.sending.as_mut() else { return Ok(()) };
-            while let Some(piece) = sending.message.next() {
-                let Some(room) = own(&mut link.sending).room(piece.fragment.len)? else { return Ok(()) };
-                let (parts, access) = sending.parts(self.sends.posted.front());
-                if !are_allowed(parts, registry, self.service.ptag, access) {
-                    // Given back in the middle: the message can neither go on nor be taken back.
-                    return Err(Breach);
-                }
-                sending.gather(parts, &link.memory, room.offset, piece)?;
-                own(&mut link.sending).publish(piece.fragment, room);
-                sending.message.sent(piece);
-                link.wake();
-            }
-            if self.sending.take().is_some_and(|sending| sending.of.is_posted()) {
-                self.is_sent(own(&mut link.sending).sent(), registry);
-            }
-        }
-    }
-
-    fn next_to_send(&mut self, registry: &Registry) -> Option<Sending> {
-        if let Some(part) = self.pending.take() {
-            return Some(Sending::new(Operation::answer(part.len), Source::Pending(part)));
-        }
-        while !self.is_asking && self.state == State::Connected {
-            let posted = self.sends.posted.front()?;
-            let wrong = match posted.operation {
-                _ if posted.is_malformed() => STATUS_FORMAT_ERROR,
-                // Who reads waits for an answer, which nobody owes him here.
-                CONTROL_OP_RDMAREAD if !self.is_reliable() => STATUS_FORMAT_ERROR,
-                _ if posted.parts.len > self.service.transfer_max => super::types::STATUS_LENGTH_ERROR,
-                _ if !are_allowed(posted.parts.list(), registry, self.service.ptag, Access::Local) => {
-                    STATUS_PROTECTION_ERROR
-                }
-                operation => {
-                    let kind = match operation {
-                        CONTROL_OP_RDMAWRITE => Kind::Write,
-                        CONTROL_OP_RDMAREAD => Kind::Read,
-                        _ => Kind::Send,
-                    };
-                    let (address, handle) = (posted.remote.address, posted.remote.handle);
-                    let (immediate, len) = (posted.immediate, posted.parts.len);
-                    let operation = Operation { kind, immediate, address, handle, len };
-                    let of = if kind == Kind::Read { Source::Asking } else { Source::Posted };
-                    return Some(Sending::new(operation, of));
-                }
-            };
-            if !self.unconfirmed.is_empty() {
-                // Descriptors are done in their order, and of those before it is not known yet how.
-                return None;
-            }
-            self.finish_posted(wrong, registry);
-            if self.is_reliable() {
-                self.lose(VipErrorCode::PostDesc, registry);
-            }
-        }
-        None
-    }
-
-    /// The first that is posted has gone, with the fragments before number `index`.
-    fn is_sent(&mut self, index: u32, registry: &Registry) {
-        let Some(posted) = self.sends.posted.front() else { return };
-        if posted.operation == CONTROL_OP_RDMAREAD {
-            self.is_asking = true;
-        } else if self.service.level == 2 {
-            self.unconfirmed.push_back((index, Sent::from(posted)));
-            self.sends.posted.pop_front();
-        } else {
-            self.finish_posted(0, registry);
-        }
-    }
-
     /// What was received is done, with reliable reception.
     pub(super) fn confirm(&mut self, link: &mut Link, registry: &Registry) -> Result<(), Breach> {
         if self.unconfirmed.is_empty() {
@@ -359,7 +256,7 @@ impl Vi {
     }
 
     /// The first send that is posted is done.
-    fn finish_posted(&mut self, status: u32, registry: &Registry) {
+    pub(super) fn finish_posted(&mut self, status: u32, registry: &Registry) {
         if let Some(sent) = self.sends.posted.front().map(Sent::from) {
             self.sends.posted.pop_front();
             self.finish_send(sent, status, registry);

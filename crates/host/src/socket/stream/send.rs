@@ -163,7 +163,7 @@ impl Stream {
             }
         }
         if direct.send.outstanding() > 0 {
-            channel.lend(direct);
+            direct.lend(channel);
         }
         if direct.is_sending() {
             let waits = Waits { was_starved, starved: self.starved, draining: self.draining };

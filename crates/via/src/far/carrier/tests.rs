@@ -2,8 +2,8 @@
 //! above it is what programs have.
 
 use super::super::ddp::{DdpBuffer, Header, UNTAGGED_LEN};
+use super::super::door::Silent;
 use super::super::introduction::Refusal;
-use super::super::meeting::Silent;
 use super::super::mpa::put_frame;
 use super::*;
 use crate::channel::Channel;
