@@ -191,7 +191,7 @@ impl Socket {
             return;
         }
         self.with_stream(|io, stream, _| {
-            if !stream.let_go && stream.channel().is_none() {
+            if !stream.custody.has_let_go() && stream.channel().is_none() {
                 io.command(Command::SetOption { flow: stream.flow, option: FlowOption::Cork, value: 0 });
                 io.ring();
             }

@@ -197,7 +197,7 @@ impl Queue {
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
         if !stream.on_channel_entry(channel, entry) {
             self.break_channel(at);
-        } else if stream.is_unwanted {
+        } else if stream.half_close.is_unwanted() {
             self.reset_stream(slot_id);
         } else if matches!(entry, ChannelEntry::Space { .. }) && stream.is_starved() {
             self.starve(slot_id);
@@ -205,8 +205,9 @@ impl Queue {
     }
 
     fn go_direct(&mut self, flow: FlowId, at: usize, slot: u32, generation: u16) {
-        let is_free =
-            |stream: &Stream| stream.direct.is_none() && stream.link == Link::Open && !stream.let_go;
+        let is_free = |stream: &Stream| {
+            stream.direct.is_none() && stream.link == Link::Open && !stream.custody.has_let_go()
+        };
         let slot_id = self.slot_id_of(flow);
         let found = slot_id.and_then(|slot_id| Some((slot_id, self.streams.get_mut(slot_id)?)));
         let Some((slot_id, stream)) = found.filter(|(_, stream)| is_free(stream)) else {
@@ -216,7 +217,7 @@ impl Queue {
             channel.end.memory().set_done(slot, channel.end.side());
             return;
         };
-        let is_single = stream.socket.is_some_and(is_single);
+        let is_single = stream.custody.socket().is_some_and(is_single);
         let direct = Direct::new(&self.io.channels[at], slot, generation, slot_id, &stream.send);
         stream.direct = Some(Box::new(direct));
         let channel = &mut self.io.channels[at];
@@ -273,7 +274,7 @@ impl Queue {
         let is_done = attempt == Attempt::Done;
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
         // One that was listed and is done leaves the list with the next look at it.
-        let was_listed = std::mem::replace(&mut stream.yields, !is_done);
+        let was_listed = std::mem::replace(&mut stream.custody.yields, !is_done);
         if !is_done && !was_listed {
             let peer = self.channel_of(slot_id).map(|channel| channel.peer);
             let is_distrusted = peer.is_some_and(|peer| self.distrusted.contains(peer));

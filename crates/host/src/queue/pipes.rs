@@ -5,7 +5,7 @@ use crate::channel::{Channel, SPARE_MAX};
 use crate::queue::Queue;
 use crate::slots::SlotId;
 use crate::socket::direct::Direct;
-use crate::socket::stream::{Link, Stream};
+use crate::socket::stream::Stream;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
@@ -112,8 +112,7 @@ impl Queue {
         if let Some(direct) = &mut stream.direct {
             direct.let_go();
         }
-        if !stream.let_go && stream.link != Link::Closed {
-            stream.let_go = true;
+        if !stream.link.is_closed() && stream.custody.let_go() {
             let flow = stream.flow;
             stream.on_reset(Some(&mut self.io.blocks), Errno::ECONNRESET);
             self.io.command(Command::Close { flow, abort: true });

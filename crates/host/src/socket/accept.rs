@@ -278,7 +278,7 @@ impl Socket {
         };
         let flow = stream.flow;
         io.command_quietly(Command::Accept { flow, anchor: anchor.handle, fd: fd as u32 });
-        stream.anchor = Some(anchor.handle);
+        stream.custody.anchor = Some(anchor.handle);
         anchor.opened();
         settings.apply(io, stream);
         let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);

@@ -63,7 +63,9 @@ impl Socket {
         let _ = self.await_connect();
         let peer = self.with_stream(|_, stream, _| match stream.link {
             // With both directions closed there is nobody any more.
-            Link::Open | Link::Moved if !(stream.peer_closed && stream.write_shut) => {
+            Link::Open | Link::Moved { .. }
+                if !(stream.half_close.has_peer_closed() && stream.half_close.is_write_shut()) =>
+            {
                 stream.addrs.map(|(_, remote)| remote)
             }
             _ => None,

@@ -147,15 +147,15 @@ impl Socket {
             self.relinquish();
             self.detach();
             return;
-        } else if !shared && !stream.let_go && stream.link != Link::Moved {
+        } else if !shared && !stream.custody.has_let_go() && !stream.link.is_moved() {
             stream.end_records(io);
-            stream.let_go = true;
+            stream.custody.let_go();
             let may_tell = io.may_tell_close(stream);
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for bytes that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
             let abort = unread || stream.received.private() > 0;
             let resets = abort || stream.unread() > 0 || linger.is_some_and(|time| time.is_zero());
-            if may_tell && (resets || !stream.write_shut) {
+            if may_tell && (resets || !stream.half_close.is_write_shut()) {
                 io.tell_end(stream, resets);
             }
             let (session, flow) = (io.session, stream.flow);
@@ -163,12 +163,12 @@ impl Socket {
             if let Some(fd) = may_keep.filter(|_| stream.tls.is_some()) {
                 Socket::unmark_keys(fd);
             }
-            if let Some(anchor) = stream.anchor.filter(|anchor| session.alive() && keep(*anchor)) {
+            if let Some(anchor) = stream.custody.anchor.filter(|anchor| session.alive() && keep(*anchor)) {
                 io.command(Command::CloseRetained { flow, anchor, abort });
             } else if abort || resets && stream.link == Link::Open {
                 // That the descriptor is closed the engine hears of the kernel, and later than of what this process does next.
                 io.command(Command::Close { flow, abort: true });
-            } else if !stream.write_shut && stream.link == Link::Open {
+            } else if !stream.half_close.is_write_shut() && stream.link == Link::Open {
                 io.command(Command::ShutdownSend { flow });
             }
         }

@@ -80,7 +80,7 @@ pub(crate) fn is_single(socket: &Socket) -> bool {
 
 /// The program has closed a connection that other processes may have, too.
 pub(super) fn close_copy(io: &mut QueueIo, stream: &Stream) {
-    if let (Some(anchor), Some(socket)) = (stream.anchor, stream.socket)
+    if let (Some(anchor), Some(socket)) = (stream.custody.anchor, stream.custody.socket())
         && socket.is_shared()
     {
         io.command(Command::CloseCopy { lifetime: anchor });

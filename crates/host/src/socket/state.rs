@@ -54,9 +54,9 @@ impl Socket {
 
 /// The `state` that the engine tells of a connection, with what the peer has said itself and the engine may not know yet.
 pub(super) fn known_state(socket: &Socket, state: u8) -> u8 {
-    match (state, socket.peek_stream(|stream| (stream.link, stream.peer_closed))) {
+    match (state, socket.peek_stream(|stream| (stream.link, stream.half_close.has_peer_closed()))) {
         (0, _) => 0,
-        (_, Some((Link::Closed, _))) => CLOSED,
+        (_, Some((Link::Closed(_), _))) => CLOSED,
         (ESTABLISHED, Some((_, true))) => CLOSE_WAIT,
         (FIN_WAIT1, Some((_, true))) => CLOSING,
         (FIN_WAIT2, Some((_, true))) => TIME_WAIT,

@@ -55,7 +55,10 @@ fn received(
 /// what this process has handed to the engine comes first: whether to look again.
 fn may_have_more_behind_shut(socket: &Socket) -> bool {
     let ends_by_shut = socket.peek_stream(|stream| {
-        stream.read_shut && !stream.peer_closed && stream.link == stream::Link::Open && stream.error().is_ok()
+        stream.half_close.is_read_shut()
+            && !stream.half_close.has_peer_closed()
+            && stream.link == stream::Link::Open
+            && !stream.so_error.waits()
     });
     ends_by_shut == Some(true) && socket.let_engine_finish()
 }
@@ -272,7 +275,7 @@ impl Socket {
             flags.dont_wait |= !flags.wait_all;
             // The error that may be next is for the next call, and so is what is behind an urgent byte.
             let ends = |stream: &mut stream::Stream| {
-                stream.is_at_mark() || stream.unread() == 0 && !stream.error().is_ok()
+                stream.is_at_mark() || stream.unread() == 0 && stream.so_error.waits()
             };
             if self.peek_stream(ends) == Some(true) {
                 break;
@@ -462,17 +465,17 @@ impl Socket {
         let ended = state == super::state::CLOSED;
         let shut = self.with_stream(|io, stream, _| {
             match stream.link {
-                Link::Closed => {
+                Link::Closed(_) => {
                     stream.shut_disconnected(how);
                     return Err(Errno::ENOTCONN);
                 }
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
-                Link::Connecting if state == super::state::SYN_RECV => {}
-                Link::Connecting => {
+                Link::Connecting { .. } if state == super::state::SYN_RECV => {}
+                Link::Connecting { .. } => {
                     stream.disconnect(io, true);
                     return Ok((false, false));
                 }
-                Link::Moved => return Err(MOVED),
+                Link::Moved { .. } => return Err(MOVED),
                 Link::Open if ended => return Err(Errno::ENOTCONN),
                 // Linux: "connecting" is over with it, also for whoever has not asked how that went. Who waits in connect hears it.
                 Link::Open if stream.connect_answer == stream::ConnectAnswer::InProgress => {
@@ -480,17 +483,17 @@ impl Socket {
                 }
                 Link::Open => {}
             }
-            if how != Shutdown::Read && !stream.write_shut {
+            if how != Shutdown::Read && !stream.half_close.is_write_shut() {
                 io.shut_write(stream);
             }
             // As in Linux, what arrives later can still be read, unless both directions are shut.
-            if how != Shutdown::Write && !stream.read_shut {
-                stream.read_shut = true;
+            if how != Shutdown::Write && !stream.half_close.is_read_shut() {
+                stream.half_close.shut(Shutdown::Read);
                 let option = FlowOption::ReceiveShut;
                 io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
             }
             stream.publish(stream::ALL);
-            Ok((stream.read_shut && stream.write_shut, stream.direct.is_some()))
+            Ok((stream.half_close.shut_by_program() == Some(Shutdown::Both), stream.direct.is_some()))
         });
         let (takes_nothing, has_channel) = shut.ok_or(Errno::ENOTCONN)??;
         if takes_nothing {
@@ -506,7 +509,7 @@ impl Socket {
 
 /// Another thread connects the socket: where the peer is on this machine, Linux has its answer before anybody else gets at the socket.
 fn let_connect_answer(socket: &Socket) {
-    let connects = socket.with_stream(|_, stream, _| stream.link == Link::Connecting);
+    let connects = socket.with_stream(|_, stream, _| stream.link.is_connecting());
     if let (Some(true), Some(owner_queue)) = (connects, socket.owner_queue()) {
         owner_queue.session.finish();
     }

@@ -17,7 +17,7 @@ impl Socket {
 
     pub(crate) fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
         self.with_stream(|io, stream, _| {
-            if !stream.let_go && stream.heeds(level) {
+            if !stream.custody.has_let_go() && stream.heeds(level) {
                 // What is only said beforehand of what is yet to be sent wakes nobody.
                 io.command_quietly(Command::SetOption { flow: stream.flow, option, value });
                 if !matches!((option, value), (FlowOption::Cork, 1)) {

@@ -9,7 +9,7 @@ use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings};
 use crate::queue::{Queue, QueueIo};
 use crate::slots::SlotId;
 use crate::socket::options::values::{Linger, low_water_of};
-use crate::socket::stream::{Link, Stream};
+use crate::socket::stream::Stream;
 use crate::socket::{Kind, Socket};
 use std::sync::atomic::Ordering;
 use toe_abi::command::SocketOptions;
@@ -176,12 +176,14 @@ impl Queue {
     fn write_options_of(&mut self, slot_id: SlotId) {
         let at = |io: &QueueIo, flow: FlowId| io.session.layout().socket_options(flow.slot());
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
-        let has_ended = stream.let_go && stream.disconnected().is_none();
-        if has_ended || stream.link == Link::Moved || self.io.session.is_foreign() {
+        let has_ended = stream.custody.has_let_go() && stream.disconnected().is_none();
+        if has_ended || stream.link.is_moved() || self.io.session.is_foreign() {
             return;
         }
         let ending = stream.ending();
-        if let Some(record) = stream.socket.and_then(|socket| socket.changed_options(stream.flow, ending)) {
+        if let Some(record) =
+            stream.custody.socket().and_then(|socket| socket.changed_options(stream.flow, ending))
+        {
             let _ = self.io.region.write_record(at(&self.io, stream.flow), &record);
         }
     }

@@ -63,8 +63,8 @@ impl Stream {
     pub fn on_direct_data(&mut self, data: MemRange) {
         let Some(direct) = &mut self.direct else { return };
         let in_order = direct.on_data(data, self.engine_arrived);
-        if let Some(data) = in_order.filter(|_| !self.let_go) {
-            self.is_unwanted |= self.read_shut && self.write_shut;
+        if let Some(data) = in_order.filter(|_| !self.custody.has_let_go()) {
+            self.half_close.on_direct_data();
             self.received.append(Source::Channel, data);
             self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
         }
@@ -73,7 +73,7 @@ impl Stream {
 
 /// The peer has told its end. The engine will, too.
 pub fn on_peer_end(stream: &mut Stream, abort: bool) {
-    let is_heard = stream.link == Link::Open && !stream.let_go;
+    let is_heard = stream.link == Link::Open && !stream.custody.has_let_go();
     let Some(direct) = stream.direct.as_mut().filter(|_| is_heard) else { return };
     if !abort {
         if direct.on_end(stream.engine_arrived) {

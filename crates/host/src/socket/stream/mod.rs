@@ -14,33 +14,42 @@
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
 mod calls;
+mod custody;
 mod direct;
 mod disconnect;
 pub(crate) mod fast_open;
+mod half_close;
+mod link;
 mod records;
 mod recv;
 mod send;
+mod so_error;
 mod soft_error;
 mod unsent;
+
+pub use link::{HowClosed, Link};
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::slots::SlotId;
-use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
 use crate::socket::urgent::{Plan, Urgent};
 use crate::socket::zerocopy::ZeroCopy;
+use crate::socket::{Shutdown, Socket};
 use crate::tls::Tls;
 use crate::tls::incoming::EKEYEXPIRED;
 use crate::tls::keys::EBADMSG;
+use custody::Custody;
+use half_close::HalfClose;
+use so_error::SoError;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
-use toe_abi::command::{FLOW_RECEIVE_SHUT, FLOW_WAITS_FOR_DATA, FlowInfo};
+use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::{MemRange, ReceiveCredit};
 use toe_abi::errno::Errno;
+use toe_base::FlowId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
-use toe_base::{AnchorHandle, FlowId};
 use unsent::Unsent;
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
@@ -58,19 +67,6 @@ pub const DRAINED: u32 = 1 << 24;
 /// Credit that a sleeping engine need not be woken for: half of the smallest window that it offers, so the peer always
 /// has the other half to go on with. Less wakes would be a stall, more a system call for each message.
 const QUIET_CREDIT_MAX: u32 = RECEIVE_WINDOW_INITIAL / 2;
-
-/// What has become of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// `connect` is under way.
-    Connecting,
-    /// Established, perhaps with one or both directions shut.
-    Open,
-    /// Failed to connect, reset, or lost with the engine.
-    Closed,
-    /// Another process has it. The next call here shows the descriptor and takes it back.
-    Moved,
-}
 
 /// Which answer of `connect` the program has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,39 +88,26 @@ pub enum Attempt {
 #[derive(Clone, Copy, Debug)]
 pub struct SocketState {
     connect_answer: ConnectAnswer,
-    read_shut: bool,
-    write_shut: bool,
+    shut: Option<Shutdown>,
     low_water: usize,
-    error: Errno,
-    noted_errors_reported: u8,
+    so_error: SoError,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub struct Stream {
     pub flow: FlowId,
-    /// What this session has bound to it. `None`: it came from another process.
-    pub anchor: Option<AnchorHandle>,
-    /// `None`: waits in a listener, or the program has let go of it.
-    pub socket: Option<&'static Socket>,
-    pub waits_in_listener: bool,
+    pub custody: Custody<&'static Socket>,
     pub link: Link,
+    pub half_close: HalfClose,
     pub connect_answer: ConnectAnswer,
-    /// It connects, and the SYN waits for the first bytes that the program sends, and has room for so many (TCP Fast Open);
-    /// 0: it does not wait.
-    syn_room: u32,
-    /// The session has told the engine that it lets go.
-    pub let_go: bool,
-    /// Whoever had it before was told of its end.
-    end_is_reported: bool,
+    pub so_error: SoError,
     pub received: Received,
     /// Bytes that the engine has brought, and those that were sent through it, ever.
     engine_arrived: i64,
     engine_sent: u64,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
-    /// It is to be given back to the engine as soon as it can be: it is in [`crate::queue::Queue`]'s list of those.
-    pub yields: bool,
     /// Bytes read for which the engine has no credit yet.
     pub pending_credit: u32,
     /// Bytes credited since a sleeping engine was last woken for them.
@@ -139,46 +122,28 @@ pub struct Stream {
     starved: bool,
     /// A send found the old ring still draining: the next `Sent` makes room.
     draining: bool,
-    /// What SO_ERROR says.
-    error: Errno,
-    /// How many of the errors that the engine noted (modulo 256) had come when SO_ERROR last told one.
-    noted_errors_reported: u8,
     pub urgent: Urgent,
     pub zerocopy: ZeroCopy,
     /// TLS records instead of the bytes themselves.
     pub tls: Option<Box<Tls>>,
     /// Fewer unread bytes than this do not count as readable (SO_RCVLOWAT).
     pub low_water: usize,
-    pub read_shut: bool,
-    pub write_shut: bool,
-    /// Bytes came through the channel after both directions were shut: the peer is to learn of it by RST, as from Linux. Those that
-    /// come by the engine came to it before, or it would have answered them itself; here they may be announced once more.
-    pub is_unwanted: bool,
-    pub peer_closed: bool,
-    /// It was over, as far as this process was told, when another one took it: that much is known.
-    was_over: bool,
-    /// Its program has taken it back ([`disconnect`]).
-    disconnected: bool,
-    port_left: Option<u16>,
     pub addrs: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl Stream {
-    fn new(flow: FlowId, link: Link, socket: Option<&'static Socket>) -> Stream {
+    fn new(flow: FlowId, link: Link, custody: Custody<&'static Socket>) -> Stream {
         Stream {
             flow,
-            anchor: None,
-            socket,
-            waits_in_listener: false,
+            custody,
             link,
+            half_close: HalfClose::default(),
             connect_answer: ConnectAnswer::Nothing,
-            syn_room: 0,
-            let_go: false,
+            so_error: SoError::NONE,
             received: Received::default(),
             engine_arrived: 0,
             engine_sent: 0,
             direct: None,
-            yields: false,
             pending_credit: 0,
             quiet_credit: 0,
             quiet_credit_max: QUIET_CREDIT_MAX,
@@ -187,32 +152,21 @@ impl Stream {
             unsent: Unsent::default(),
             starved: false,
             draining: false,
-            error: Errno::OK,
-            noted_errors_reported: 0,
             urgent: Urgent::default(),
             zerocopy: ZeroCopy::default(),
             tls: None,
             low_water: 1,
-            read_shut: false,
-            write_shut: false,
-            is_unwanted: false,
-            peer_closed: false,
-            was_over: false,
-            end_is_reported: false,
-            disconnected: false,
-            port_left: None,
             addrs: None,
         }
     }
 
     pub fn connecting(flow: FlowId, socket: &'static Socket) -> Stream {
-        Stream::new(flow, Link::Connecting, Some(socket))
+        Stream::new(flow, Link::CONNECTING, Custody::of(socket))
     }
 
     /// A connection that came in and that nobody has taken yet.
     pub fn accepted(flow: FlowId) -> Stream {
-        let mut stream = Stream::new(flow, Link::Open, None);
-        stream.waits_in_listener = true;
+        let mut stream = Stream::new(flow, Link::Open, Custody::untaken());
         stream.connect_answer = ConnectAnswer::Result;
         stream
     }
@@ -224,16 +178,20 @@ impl Stream {
         info: &FlowInfo,
         (read, written): (i64, u64),
     ) -> Stream {
-        let mut stream = Stream::new(flow, Link::Open, Some(socket));
+        let mut stream = Stream::new(flow, Link::Open, Custody::of(socket));
         (stream.engine_arrived, stream.engine_sent) = (read, written);
         stream.connect_answer = ConnectAnswer::Result;
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
         // bytes that came before it.
-        stream.write_shut = matches!(info.state, 4 | 5 | 6 | 7 | 9 | 11);
-        stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
+        if matches!(info.state, 4 | 5 | 6 | 7 | 9 | 11) {
+            stream.half_close.shut(Shutdown::Write);
+        }
+        if info.flags & FLOW_RECEIVE_SHUT != 0 {
+            stream.half_close.shut(Shutdown::Read);
+        }
         if info.state == 2 {
-            stream.link = Link::Connecting;
-            stream.syn_room = crate::socket::stream::syn_room(info);
+            stream.link = Link::CONNECTING;
+            stream.link.read_syn_room(info);
         }
         stream.read_addrs(info);
         stream
@@ -244,27 +202,26 @@ impl Stream {
     pub fn can_be_given_back(&self) -> bool {
         let has_it = match self.link {
             Link::Open => true,
-            Link::Closed => self.received.private() > 0,
-            Link::Connecting | Link::Moved => false,
+            Link::Closed(_) => self.received.private() > 0,
+            Link::Connecting { .. } | Link::Moved { .. } => false,
         };
-        has_it && !self.let_go
+        has_it && !self.custody.has_let_go()
     }
 
     /// The EPOLL bits that hold now.
     pub fn ready(&self) -> u32 {
-        let mut bits = if self.error.is_ok() && !self.zerocopy.has_untold() { 0 } else { ERR };
-        let is_away = self.link == Link::Moved && !self.was_over;
-        if self.link == Link::Connecting || is_away {
+        let mut bits = if self.so_error.waits() || self.zerocopy.has_untold() { ERR } else { 0 };
+        if let Link::Connecting { .. } | Link::Moved { was: None } = self.link {
             // As Linux has it: for the program to send what the SYN waits for.
-            return bits | if self.waits_for_bytes() { OUT } else { 0 };
+            return bits | if self.link.waits_for_bytes() { OUT } else { 0 };
         }
-        if self.disconnected {
+        if self.link.is_disconnected() {
             let room = if self.unsent.counts_gap() { 0 } else { OUT };
-            return bits | HUP | room | if self.read_shut { IN | RDHUP } else { 0 };
+            return bits | HUP | room | if self.half_close.is_read_shut() { IN | RDHUP } else { 0 };
         }
-        let closed = self.link == Link::Closed || self.was_over;
-        let read_over = closed || self.read_shut || self.peer_closed;
-        let write_over = closed || self.write_shut;
+        let closed = self.link.was_over();
+        let read_over = closed || self.half_close.is_read_over();
+        let write_over = closed || self.half_close.is_write_shut();
         if read_over && write_over {
             bits |= HUP;
         }
@@ -311,7 +268,7 @@ impl Stream {
 
     /// Tells the socket what holds now; `key`: what has just happened.
     pub fn publish(&self, key: u32) {
-        if let Some(socket) = self.socket {
+        if let Some(socket) = self.custody.socket() {
             socket.publish(self.ready(), key);
         }
     }
@@ -322,20 +279,16 @@ impl Stream {
     }
 
     pub fn unread_with_end(&self) -> usize {
-        self.received.len() + usize::from(self.peer_closed)
+        self.received.len() + usize::from(self.half_close.has_peer_closed())
     }
 
     pub fn unread(&self) -> usize {
         self.received.len()
     }
 
-    pub fn error(&self) -> Errno {
-        self.error
-    }
-
     /// SO_ERROR: tells the error and forgets it.
     pub fn take_error(&mut self) -> Errno {
-        let error = std::mem::replace(&mut self.error, Errno::OK);
+        let error = self.so_error.take();
         if !error.is_ok() {
             self.publish(0);
         }
@@ -357,7 +310,7 @@ impl Stream {
 
     /// It connects, and the engine has not said anything of it yet.
     pub fn is_unanswered(&self) -> bool {
-        self.link == Link::Connecting && self.addrs.is_some_and(|(local, _)| local.port() == 0)
+        self.link.is_connecting() && self.addrs.is_some_and(|(local, _)| local.port() == 0)
     }
 
     /// The engine may have given it a port.
@@ -378,7 +331,7 @@ impl Stream {
 
     /// What `connect` returns now, `None` while it is under way.
     pub fn connect_result(&mut self) -> Option<Result<(), Errno>> {
-        if self.link == Link::Connecting && self.syn_room == 0 {
+        if self.link == Link::CONNECTING {
             return None;
         }
         let connect_answer = std::mem::replace(&mut self.connect_answer, ConnectAnswer::Result);
@@ -387,8 +340,10 @@ impl Stream {
         }
         // Who has it next is to hear that, too.
         let is_new = connect_answer == ConnectAnswer::InProgress;
-        self.socket.inspect(|socket| _ = socket.has_new_options.fetch_or(is_new, Ordering::Release));
-        if self.link == Link::Closed {
+        self.custody
+            .socket()
+            .inspect(|socket| _ = socket.has_new_options.fetch_or(is_new, Ordering::Release));
+        if self.link.is_closed() {
             let error = self.take_error();
             return Some(Err(if error.is_ok() { Errno::ECONNABORTED } else { error }));
         }
@@ -398,7 +353,7 @@ impl Stream {
     /// Puts back an error that was taken too early.
     pub fn put_error(&mut self, errno: Errno) {
         if !self.tells_again(errno) {
-            self.error = errno;
+            self.so_error.set(errno);
             self.publish(0);
         }
     }
@@ -406,8 +361,8 @@ impl Stream {
     /// Whether the stream takes data at all. `Ok(false)`: it does not, but the call has already sent some
     /// (`partly`), so that the error is for the next call.
     pub fn send_error(&mut self, partly: bool) -> Result<bool, Errno> {
-        let over = self.write_shut || self.link == Link::Closed;
-        if self.error.is_ok() && !over {
+        let over = self.half_close.is_write_shut() || self.link.is_closed();
+        if !self.so_error.waits() && !over {
             return Ok(true);
         }
         if partly {
@@ -423,23 +378,22 @@ impl Stream {
     }
 
     pub fn on_connected(&mut self, errno: Errno) {
-        if self.link != Link::Connecting {
+        if !self.link.is_connecting() {
             return;
         }
-        self.syn_room = 0;
         if errno.is_ok() {
             self.link = Link::Open;
             self.publish(OUT);
         } else {
-            self.link = Link::Closed;
-            self.error = errno;
+            self.link = Link::Closed(HowClosed::Lost);
+            self.so_error.set(errno);
             self.publish(ALL);
         }
     }
 
     pub fn on_data(&mut self, data: MemRange) {
         // What comes for a stream that has moved is announced again to whoever has it next.
-        if data.len == 0 || self.let_go || self.link == Link::Moved {
+        if data.len == 0 || self.custody.has_let_go() || self.link.is_moved() {
             return;
         }
         // One range may hold bytes from before the channel's and from after them.
@@ -481,11 +435,10 @@ impl Stream {
     }
 
     pub fn on_peer_closed(&mut self) {
-        if self.disconnected || self.peer_closed {
+        if self.link.is_disconnected() || !self.half_close.on_peer_closed() {
             return;
         }
-        self.peer_closed = true;
-        self.publish(IN | RDHUP | if self.write_shut { HUP | OUT } else { 0 });
+        self.publish(IN | RDHUP | if self.half_close.is_write_shut() { HUP | OUT } else { 0 });
     }
 
     /// The connection is gone. What was received before can still be read. `blocks`: the engine has said so, and needs what was to
@@ -494,23 +447,18 @@ impl Stream {
         if let Some(blocks) = blocks {
             self.send.release_all(blocks);
         }
-        if self.disconnected || std::mem::replace(&mut self.link, Link::Closed) == Link::Closed {
-            return;
-        }
-        if std::mem::take(&mut self.end_is_reported) {
-            self.publish(ALL | DRAINED);
+        if !self.link.lose() {
             return;
         }
         // Linux: a reset in CLOSE_WAIT can only concern what we sent.
-        let close_wait = self.peer_closed && !self.write_shut;
-        self.error = if errno == Errno::ECONNRESET && close_wait { Errno::EPIPE } else { errno };
+        let close_wait = self.half_close.has_peer_closed() && !self.half_close.is_write_shut();
+        self.so_error.on_end(if errno == Errno::ECONNRESET && close_wait { Errno::EPIPE } else { errno });
         self.publish(ALL | DRAINED);
     }
 
     pub fn on_moved(&mut self) {
-        self.was_over |= self.link == Link::Closed;
-        self.link = Link::Moved;
-        if let Some(socket) = self.socket {
+        self.link.moves();
+        if let Some(socket) = self.custody.socket() {
             socket.set_moved();
         }
         self.received = Received::default();
@@ -522,21 +470,17 @@ impl Stream {
     pub fn socket_state(&self) -> SocketState {
         SocketState {
             connect_answer: self.connect_answer,
-            read_shut: self.read_shut,
-            write_shut: self.write_shut,
+            shut: self.half_close.shut_by_program(),
             low_water: self.low_water,
-            error: self.error,
-            noted_errors_reported: self.noted_errors_reported,
+            so_error: self.so_error.claimed(),
         }
     }
 
     pub fn set_socket_state(&mut self, state: SocketState) {
         self.connect_answer = state.connect_answer;
-        self.read_shut |= state.read_shut;
-        self.write_shut |= state.write_shut;
+        state.shut.into_iter().for_each(|how| self.half_close.shut(how));
         self.low_water = state.low_water;
-        self.error = state.error;
-        self.noted_errors_reported = state.noted_errors_reported;
+        self.so_error = state.so_error;
     }
 
     /// Whether what has been received and not read makes the stream readable, `least` bytes of it where there are no records.
@@ -561,11 +505,6 @@ impl Stream {
     pub(super) fn makes_records(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.outgoing.is_some())
     }
-
-    /// Whether the SYN waits for the first bytes that the program sends.
-    pub fn waits_for_bytes(&self) -> bool {
-        self.syn_room > 0 && self.link == Link::Connecting
-    }
 }
 
 impl QueueIo {
@@ -581,9 +520,4 @@ impl QueueIo {
             self.owing.push(slot_id);
         }
     }
-}
-
-/// Bytes that fit a SYN that waits for them; 0: it does not wait.
-pub(super) fn syn_room(info: &FlowInfo) -> u32 {
-    if info.flags & FLOW_WAITS_FOR_DATA != 0 { info.mss.into() } else { 0 }
 }

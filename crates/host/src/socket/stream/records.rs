@@ -160,7 +160,7 @@ impl Stream {
 
     /// Ends the record that the program has left open: another key, another type or the end is next.
     pub fn end_records(&mut self, io: &mut QueueIo) {
-        if self.makes_records() && self.link == Link::Open && !self.write_shut {
+        if self.makes_records() && self.link == Link::Open && !self.half_close.is_write_shut() {
             let _ = self.with_outgoing(io, |stream, io, outgoing| {
                 outgoing.end_record(usize::MAX)?;
                 stream.push(io, outgoing, SendFlags::default())
@@ -170,7 +170,7 @@ impl Stream {
 
     /// There may be room again: what is sealed goes first. `true`: there is none yet, or too little for that.
     pub fn resume(&mut self, io: &mut QueueIo) -> bool {
-        if self.link == Link::Closed {
+        if self.link.is_closed() {
             return false;
         }
         if !self.has_supply(io) {

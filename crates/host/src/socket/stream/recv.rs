@@ -1,6 +1,6 @@
 //! Reading: what a stream has received goes to the program, or is shown to it, and whoever lent the memory gets it back.
 
-use super::{Attempt, IN, Link, PRI, Stream};
+use super::{Attempt, IN, PRI, Stream};
 use crate::queue::QueueIo;
 use crate::slots::SlotId;
 use crate::socket::received::{Copied, How};
@@ -12,17 +12,17 @@ use toe_abi::errno::Errno;
 impl Stream {
     /// There is nothing to read: whether there will be.
     pub(super) fn recv_nothing(&mut self) -> Result<Attempt, Errno> {
-        if self.peer_closed {
+        if self.half_close.has_peer_closed() {
             return Ok(Attempt::Done(0));
         }
         let error = self.take_error();
         if !error.is_ok() {
             return Err(error);
         }
-        if self.disconnected && !self.read_shut {
+        if self.link.is_disconnected() && !self.half_close.is_read_shut() {
             return Err(Errno::ENOTCONN);
         }
-        let over = self.read_shut || self.link == Link::Closed;
+        let over = self.half_close.is_read_shut() || self.link.is_closed();
         Ok(if over { Attempt::Done(0) } else { Attempt::Wait })
     }
 
@@ -66,7 +66,7 @@ impl Stream {
                 }
                 Ok(byte)
             }
-            None if self.link == Link::Closed || self.read_shut || self.peer_closed => Ok(None),
+            None if self.link.is_closed() || self.half_close.is_read_over() => Ok(None),
             None => Err(Errno::EAGAIN),
         }
     }

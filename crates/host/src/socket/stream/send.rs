@@ -16,7 +16,7 @@ impl Stream {
     pub fn on_supply(&mut self) {
         self.starved = false;
         self.draining = false;
-        let had_room = self.socket.is_some_and(|socket| socket.ready_now() & OUT != 0);
+        let had_room = self.custody.socket().is_some_and(|socket| socket.ready_now() & OUT != 0);
         self.publish(match (self.has_room(), had_room) {
             (true, false) => OUT,
             (true, true) => DRAINED,
@@ -30,7 +30,7 @@ impl Stream {
             self.draining = false;
         }
         let has_room = self.has_room();
-        let is_event = has_room && self.socket.is_some_and(|socket| socket.ready_now() & OUT == 0);
+        let is_event = has_room && self.custody.socket().is_some_and(|socket| socket.ready_now() & OUT == 0);
         self.publish(if is_event { OUT } else { 0 });
     }
 
@@ -41,10 +41,10 @@ impl Stream {
         from: &mut impl Source,
         flags: SendFlags,
     ) -> Result<Attempt, Errno> {
-        if self.link != Link::Open && !self.waits_for_bytes() {
+        if self.link != Link::Open && !self.link.waits_for_bytes() {
             return Ok(Attempt::Wait);
         }
-        let in_syn = self.waits_for_bytes().then_some(self.syn_room);
+        let in_syn = self.link.syn_room();
         let mut sent = self.send_direct(io, from, flags.urgent)?;
         let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
         while through_engine && from.left() > 0 && self.send.room() > 0 && self.unsent.has_room_behind(0) {
@@ -72,7 +72,7 @@ impl Stream {
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
             // bytes take up.
             let follows = match from.follows() {
-                true if self.syn_room == 0 => {
+                true if in_syn.is_none() => {
                     self.send.has_room_behind(len) && self.unsent.has_room_behind(len)
                 }
                 _ => flags.more || self.corked,
@@ -89,7 +89,7 @@ impl Stream {
             self.engine_sent += u64::from(len);
             sent += len as usize;
             io.ring();
-            if core::mem::take(&mut self.syn_room) > 0 {
+            if self.link.let_syn_go() {
                 // The SYN takes these with it; the others wait until the peer has answered.
                 break;
             }
