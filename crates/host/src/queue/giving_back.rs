@@ -118,7 +118,9 @@ impl Queue {
     /// What only this process can reach goes to the engine by way of `block`.
     pub(super) fn hand_over(&mut self, slot_id: SlotId, block: Option<Block>) -> Attempt {
         let Some(stream) = self.streams.get_mut(slot_id) else { return Attempt::Done };
-        let Ok((bytes, copied)) = stream.private_bytes(&mut self.io) else {
+        let Ok((bytes, copied)) =
+            stream.lenders(&mut self.io, slot_id, |recv, from| recv.private_bytes(from))
+        else {
             self.reset_stream(slot_id);
             return Attempt::Done;
         };
@@ -160,7 +162,7 @@ impl Queue {
     /// Streams with bytes that only this process can reach.
     pub(super) fn private_streams(&self) -> Vec<SlotId> {
         let is_private = |stream: &Stream| {
-            let private = stream.direct.is_some() || stream.received.private() > 0;
+            let private = stream.direct.is_some() || stream.recv.received.private() > 0;
             private && stream.can_be_given_back() && stream.custody.socket().is_some()
         };
         self.streams.iter().filter_map(|(slot_id, stream)| is_private(stream).then_some(slot_id)).collect()
@@ -182,7 +184,7 @@ impl Queue {
     pub(super) fn retry_entries(&mut self) {
         for slot_id in std::mem::take(&mut self.io.owing) {
             if let Some(stream) = self.streams.get_mut(slot_id) {
-                self.io.credit(slot_id, stream);
+                self.io.credit(slot_id, stream.flow, &mut stream.recv.credit);
             }
         }
         while self.io.owing.is_empty()

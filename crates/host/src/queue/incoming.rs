@@ -199,7 +199,7 @@ impl Queue {
             self.break_channel(at);
         } else if stream.half_close.is_unwanted() {
             self.reset_stream(slot_id);
-        } else if matches!(entry, ChannelEntry::Space { .. }) && stream.is_starved() {
+        } else if matches!(entry, ChannelEntry::Space { .. }) && stream.send.shortage.starved {
             self.starve(slot_id);
         }
     }
@@ -218,13 +218,13 @@ impl Queue {
             return;
         };
         let is_single = stream.custody.socket().is_some_and(is_single);
-        let direct = Direct::new(&self.io.channels[at], slot, generation, slot_id, &stream.send);
+        let direct = Direct::new(&self.io.channels[at], slot, generation, slot_id, &stream.send.memory);
         stream.direct = Some(Box::new(direct));
         let channel = &mut self.io.channels[at];
         // A sender that waited for the engine has room now, and nobody else will tell it.
         let is_short = channel.is_short();
         if is_short {
-            stream.retry_soon();
+            stream.send.shortage.retry_soon();
             stream.publish(0);
         } else {
             stream.on_supply();
@@ -297,14 +297,15 @@ impl Queue {
         // window has room, which a program that does not read never makes.
         let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
         // No more than its peer can have sent by the engine: beyond, there is no end to it.
-        let may_vacate = is_holding && stream.unread() < VACATED_MAX;
-        if may_vacate && stream.vacate_window(&mut self.io, slot_id).is_ok() {
+        let may_vacate = is_holding && stream.recv.unread() < VACATED_MAX;
+        if may_vacate && stream.lenders(&mut self.io, slot_id, |recv, from| recv.vacate_window(from)).is_ok()
+        {
             self.io.ring();
         }
         if is_holding || !has_left {
             return Attempt::Early;
         }
-        let private = stream.received.private();
+        let private = stream.recv.received.private();
         let block = self.io.blocks.take_whole(private);
         let attempt = if block.is_none() && private > 0 {
             Attempt::NoMemory

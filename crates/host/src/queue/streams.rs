@@ -16,14 +16,14 @@ impl Queue {
         stream.custody.orphan();
         let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
         let is_held = (in_channel || stream.custody.yields) && !self.io.session.is_foreign();
-        if !is_held && (stream.send.outstanding() == 0 || stream.link.is_closed()) {
+        if !is_held && (stream.send.memory.outstanding() == 0 || stream.link.is_closed()) {
             self.remove_stream(slot_id);
         }
     }
 
     pub(crate) fn remove_stream(&mut self, slot_id: SlotId) {
         if let Some(mut stream) = self.streams.remove(slot_id) {
-            stream.send.release_all(&mut self.io.blocks);
+            stream.send.memory.release_all(&mut self.io.blocks);
             if self.by_flow.get(&stream.flow.raw()) == Some(&slot_id) {
                 self.by_flow.remove(&stream.flow.raw());
             }

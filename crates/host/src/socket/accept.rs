@@ -281,7 +281,7 @@ impl Socket {
         stream.custody.anchor = Some(anchor.handle);
         anchor.opened();
         settings.apply(io, stream);
-        let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
+        let peer = stream.endpoints.remote().unwrap_or(super::UNBOUND);
         socket.move_in(owner_queue, slot_id, Kind::Stream);
         stream.publish(0);
         let listener = SlotId::from_bits(self.slot_id.load(Ordering::Acquire));

@@ -83,7 +83,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
 /// Whether keys of TLS go with the connection that this process has not; those in a child's copy are its parent's.
 fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
     let here = socket.lock_owner_queue().and_then(|(mut queue, slot_id)| {
-        let has_keys = queue.stream(slot_id, socket).is_some_and(|(_, stream)| stream.tls.is_some());
+        let has_keys = queue.stream(slot_id, socket).is_some_and(|(_, stream)| stream.ulp.tls.is_some());
         has_keys.then(|| queue.io.session.is_foreign())
     });
     here.unwrap_or_else(|| mark::is_marked(anchor))
@@ -123,8 +123,9 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     }
     // What the program did before; the old owner queue may be the parent's, of which this is a copy.
     let before = socket.lock_owner_queue().and_then(|(mut queue, slot_id)| {
-        let before =
-            queue.stream(slot_id, socket).map(|(_, stream)| (stream.socket_state(), stream.tls.take()))?;
+        let before = queue
+            .stream(slot_id, socket)
+            .map(|(_, stream)| (stream.socket_state(), stream.ulp.tls.take()))?;
         // What was sent from here is read from here until it is acknowledged.
         queue.orphan(slot_id);
         Some(before)
@@ -141,7 +142,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow), (read, written));
             if let Some((state, tls)) = before {
                 stream.set_socket_state(state);
-                stream.tls = tls;
+                stream.ulp.tls = tls;
             }
             socket.take_options(&queue.io, &mut stream);
             socket.copies().claimed();

@@ -78,7 +78,7 @@ impl Socket {
             return None;
         };
         let mut stream = Stream::connecting(flow, socket);
-        stream.name_only(remote);
+        stream.endpoints.name_only(remote);
         stream.custody.anchor = Some(anchor.handle);
         let slot_id = queue.add_stream(stream);
         socket.move_in(owner_queue, slot_id, Kind::Stream);

@@ -10,6 +10,7 @@ use crate::channel::Channel;
 use crate::send_memory::SendMemory;
 use crate::slots::SlotId;
 use crate::socket::carried::{Carried, LastSeen, add_carried};
+use crate::socket::shortage::Shortage;
 use std::collections::VecDeque;
 use std::time::Duration;
 use toe_abi::channel::{ALL_READ, ChannelEntry, Side};
@@ -22,16 +23,6 @@ use toe_ring::{ChannelMemory, Region};
 pub const PIECES_MAX: usize = 1 << 14;
 /// No `Begin` has come.
 const NOT_BEGUN: i64 = i64::MAX;
-
-/// What a stream waits for after a send.
-#[derive(Clone, Copy, Debug)]
-pub struct Waits {
-    /// For the ring, or for memory that nobody gives back but others: before the send, and now.
-    pub was_starved: bool,
-    pub starved: bool,
-    /// For its own bytes to be read.
-    pub draining: bool,
-}
 
 /// The bytes of one direction that are in the channel, or were.
 #[derive(Debug)]
@@ -160,16 +151,16 @@ impl Direct {
         channel.push(ChannelEntry::Data { slot: self.slot, generation: self.generation, data });
     }
 
-    /// After a send: the peer is asked to tell of room where there is too little for the next one. `true`: the stream is to be told
-    /// without its word, when there is room in the ring.
-    pub fn ask_for_room(&mut self, channel: &mut Channel, waits: Waits) -> bool {
+    /// After a send, before which it `was_starved`: the peer is asked to tell of room where there is too little for the next one. `true`:
+    /// the stream is to be told without its word, when there is room in the ring.
+    pub fn ask_for_room(&mut self, channel: &mut Channel, was_starved: bool, now: Shortage) -> bool {
         self.send.look_at_share(&channel.blocks);
         // Who waits for the ring already is told when it has enough: until then each call would look at the peer's word.
-        let is_short = waits.starved || channel.is_short();
-        let lacks_memory = waits.draining || !self.send.is_writable();
+        let is_short = now.starved || channel.is_short();
+        let lacks_memory = now.draining || !self.send.is_writable();
         // The peer tells when it has read. Where it takes the entries and does not read, the next drains find out. For the ring
         // the first one that finds it short asks: what is left of it is for bytes.
-        let asks = lacks_memory || (is_short && !waits.was_starved);
+        let asks = lacks_memory || (is_short && !was_starved);
         let is_sent = !asks || self.want(channel, lacks_memory);
         is_short || !is_sent
     }

@@ -141,7 +141,7 @@ impl Socket {
         let shared = self.is_shared();
         queue.drain();
         let Some((io, stream)) = queue.stream(slot_id, self) else { return };
-        if shared && (stream.direct.is_some() || stream.received.private() > 0) {
+        if shared && (stream.direct.is_some() || stream.recv.received.private() > 0) {
             // Whoever has the other copy may read on where this process stopped.
             drop(queue);
             self.relinquish();
@@ -153,14 +153,14 @@ impl Socket {
             let may_tell = io.may_tell_close(stream);
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for bytes that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
-            let abort = unread || stream.received.private() > 0;
-            let resets = abort || stream.unread() > 0 || linger.is_some_and(|time| time.is_zero());
+            let abort = unread || stream.recv.received.private() > 0;
+            let resets = abort || stream.recv.unread() > 0 || linger.is_some_and(|time| time.is_zero());
             if may_tell && (resets || !stream.half_close.is_write_shut()) {
                 io.tell_end(stream, resets);
             }
             let (session, flow) = (io.session, stream.flow);
             let keep = |anchor| may_keep.is_some_and(|fd| session.anchors().keep(session, anchor, fd));
-            if let Some(fd) = may_keep.filter(|_| stream.tls.is_some()) {
+            if let Some(fd) = may_keep.filter(|_| stream.ulp.tls.is_some()) {
                 Socket::unmark_keys(fd);
             }
             if let Some(anchor) = stream.custody.anchor.filter(|anchor| session.alive() && keep(*anchor)) {
@@ -253,7 +253,7 @@ impl Socket {
     pub(super) fn wait_drained(&'static self, time: Duration) {
         let mut is_reported = false;
         let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: SlotId| {
-            if stream.link != Link::Open || stream.unread() > 0 {
+            if stream.link != Link::Open || stream.recv.unread() > 0 {
                 return true;
             }
             if !std::mem::replace(&mut is_reported, true) {

@@ -27,6 +27,7 @@ mod passing;
 pub mod received;
 mod saved_options;
 pub(crate) mod shared;
+pub mod shortage;
 mod siblings;
 pub mod slices;
 mod state;

@@ -62,7 +62,7 @@ impl Socket {
         }
         self.settings.lock().send_limit = Some(size);
         self.with_stream(|_, stream, _| {
-            stream.set_send_limit(size);
+            stream.send.set_limit(stream.direct.as_deref_mut(), size);
             // Who waits for room may have it now. Linux says so each time: edge-triggered sets tell it again.
             stream.publish(stream.ready() & stream::OUT);
         });

@@ -34,12 +34,13 @@ impl Socket {
 
     /// Whether its program has taken its connection back, and may connect anew; and then which directions it has shut since.
     pub fn disconnected(&self) -> Option<Option<Shutdown>> {
-        self.peek_stream(|stream| stream.disconnected()).flatten()
+        self.peek_stream(|stream| stream.link.is_disconnected().then(|| stream.half_close.shut_by_program()))
+            .flatten()
     }
 
     /// Where the urgent byte is, if there is one that has not been read past.
     pub(crate) fn urgent_at(&self) -> Option<u64> {
-        self.peek_stream(|stream| stream.urgent.position_in_stream()).flatten()
+        self.peek_stream(|stream| stream.recv.urgent.position_in_stream()).flatten()
     }
 
     pub fn tells_by_signals(&self) -> bool {

@@ -188,22 +188,24 @@ impl Socket {
         (waits, all, (has_looked, got, known)): (bool, usize, (bool, usize, usize)),
     ) -> Option<Look> {
         let room = into.left();
-        let has =
-            |stream: &stream::Stream| stream.fills(room) || known > 0 && stream.most_readable() >= known;
+        let has = |stream: &stream::Stream| {
+            let unread = stream.recv.unread();
+            stream.ulp.fills(unread, room) || known > 0 && stream.ulp.most_readable(unread) >= known
+        };
         self.with_ready_stream(has, |io, stream, slot_id| {
             if !call.is_on() {
                 return Look::Over(Err(Errno::EBADF), all);
             }
-            if stream.disconnected().is_some() && has_looked {
+            if stream.link.is_disconnected() && has_looked {
                 // Another thread has disconnected it meanwhile: that is not what the error is for that waits.
                 let over = if got > 0 { Ok(Attempt::Done(0)) } else { Err(Errno::EPIPE) };
                 return Look::Over(over, all);
             }
-            if got > 0 && stream.is_at_mark() {
+            if got > 0 && stream.recv.is_at_mark() {
                 // Linux: a call that has bytes ends before the urgent one, which only the next one may leave out.
                 return Look::Over(Ok(Attempt::Done(0)), all);
             }
-            let there = stream.most_readable().min(room);
+            let there = stream.ulp.most_readable(stream.recv.unread()).min(room);
             if known == 0 && there > into.most_at_once() {
                 return Look::Unprepared(there);
             }
@@ -212,7 +214,7 @@ impl Socket {
                 true if patient || !flags.peek => all,
                 // A peek that does not wait takes what is there.
                 true => 1,
-                false => stream.low_water.clamp(1, all),
+                false => stream.recv.low_water.clamp(1, all),
             };
             // What was copied makes room for more to come; so all but a peek take it bit by bit.
             let target = if flags.peek { at_least } else { 1 };
@@ -266,7 +268,7 @@ impl Socket {
             len -= got;
             if flags.peek {
                 // What stays would be looked at again: behind as much as was looked at, only its number counts.
-                let there = self.peek_stream(|stream| stream.countable()).unwrap_or(0);
+                let there = self.peek_stream(|stream| stream.recv.countable()).unwrap_or(0);
                 return Ok(if got < piece { got } else { there.clamp(got, got + len) });
             }
             if got == 0 {
@@ -275,7 +277,7 @@ impl Socket {
             flags.dont_wait |= !flags.wait_all;
             // The error that may be next is for the next call, and so is what is behind an urgent byte.
             let ends = |stream: &mut stream::Stream| {
-                stream.is_at_mark() || stream.unread() == 0 && stream.so_error.waits()
+                stream.recv.is_at_mark() || stream.recv.unread() == 0 && stream.so_error.waits()
             };
             if self.peek_stream(ends) == Some(true) {
                 break;
@@ -344,7 +346,7 @@ impl Socket {
             }
             loop {
                 source.refill();
-                let has = stream::Stream::sends_directly;
+                let has = |stream: &stream::Stream| stream.send.sends_directly(stream.direct.as_deref());
                 let step = self.with_ready_stream(has, |io, stream, _| {
                     if !call.is_on() {
                         return Err(Errno::EBADF);
@@ -401,7 +403,7 @@ impl Socket {
         let sent_by_engine = || {
             let (mut queue, slot_id) = self.lock_owner_queue()?;
             let (_, stream) = queue.stream(slot_id, self)?;
-            let (flow, directly) = (stream.flow, stream.sends_directly());
+            let (flow, directly) = (stream.flow, stream.send.sends_directly(stream.direct.as_deref()));
             (!directly && queue.flow_info(flow).port == LOCAL).then_some(())
         };
         if let (true, Some(owner_queue)) = (has_ended && sent_by_engine().is_some(), self.owner_queue()) {
@@ -466,7 +468,11 @@ impl Socket {
         let shut = self.with_stream(|io, stream, _| {
             match stream.link {
                 Link::Closed(_) => {
-                    stream.shut_disconnected(how);
+                    if stream.link.is_disconnected() {
+                        // An error, but it is shut all the same.
+                        stream.half_close.shut(how);
+                        stream.publish(stream::ALL);
+                    }
                     return Err(Errno::ENOTCONN);
                 }
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.

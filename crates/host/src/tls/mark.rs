@@ -35,6 +35,6 @@ impl Socket {
 
     /// What the library has set among the flags of its descriptor, and the program is neither to see nor to take away.
     pub fn own_flags(&self) -> i32 {
-        if self.peek_stream(|stream| stream.tls.is_some()) == Some(true) { MARK } else { 0 }
+        if self.peek_stream(|stream| stream.ulp.tls.is_some()) == Some(true) { MARK } else { 0 }
     }
 }

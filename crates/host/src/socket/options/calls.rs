@@ -6,6 +6,7 @@ use crate::socket::options::{
     offloaded_value, pacing_entry, pacing_rate,
 };
 use crate::socket::saved_options::WITHOUT_EFFECT;
+use crate::socket::stream::Link;
 use crate::socket::{Kind, Socket};
 use crate::tls;
 use std::sync::atomic::Ordering;
@@ -34,7 +35,7 @@ impl Socket {
                 let low_water = low_water_of(u32::try_from(int(value)?).unwrap_or(u32::MAX), most);
                 self.settings.lock().low_water = Some(low_water);
                 self.with_stream(|_, stream, _| {
-                    stream.low_water = low_water as usize;
+                    stream.recv.low_water = low_water as usize;
                     stream.publish(0);
                 });
             }
@@ -63,7 +64,7 @@ impl Socket {
             let before = self.settings.lock().offloaded[at].replace(value).unwrap_or(default);
             self.tell_engine(level, option, value);
             match option {
-                FlowOption::Cork => _ = self.with_stream(|_, stream, _| stream.corked = value != 0),
+                FlowOption::Cork => _ = self.with_stream(|_, stream, _| stream.send.corked = value != 0),
                 FlowOption::UnsentLowWater => {
                     _ = self.with_stream(|_, stream, _| stream.set_unsent_low_water(value));
                 }
@@ -98,7 +99,7 @@ impl Socket {
         }
         if at == OOB_INLINE {
             self.with_stream(|_, stream, _| {
-                stream.urgent.inline = value != 0;
+                stream.recv.urgent.inline = value != 0;
                 stream.publish(0);
             });
         }
@@ -150,7 +151,7 @@ impl Socket {
                 self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_INITIAL) as i32
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
-                let now = self.peek_stream(|stream| stream.send.limit());
+                let now = self.peek_stream(|stream| stream.send.memory.limit());
                 now.or(self.settings.lock().send_limit).unwrap_or(crate::send_memory::SEND_LIMIT_INITIAL)
                     as i32
             }
@@ -182,8 +183,11 @@ impl Socket {
         if !waits.is_ok() {
             return waits;
         }
-        let noted =
-            self.flow_info().and_then(|info| self.peek_stream(|stream| stream.take_noted_error(&info)));
+        let Some(info) = self.flow_info() else { return Errno::OK };
+        let noted = self.peek_stream(|stream| match stream.link {
+            Link::Open => stream.so_error.take_noted(&info),
+            _ => Errno::OK,
+        });
         noted.unwrap_or(Errno::OK)
     }
 

@@ -176,7 +176,7 @@ impl Queue {
     fn write_options_of(&mut self, slot_id: SlotId) {
         let at = |io: &QueueIo, flow: FlowId| io.session.layout().socket_options(flow.slot());
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
-        let has_ended = stream.custody.has_let_go() && stream.disconnected().is_none();
+        let has_ended = stream.custody.has_let_go() && !stream.link.is_disconnected();
         if has_ended || stream.link.is_moved() || self.io.session.is_foreign() {
             return;
         }

@@ -12,7 +12,7 @@ use toe_abi::errno::Errno;
 impl Stream {
     /// What the peer put into the channel for this stream. `false`: it broke the contract.
     pub(crate) fn on_channel_entry(&mut self, channel: &mut Channel, entry: ChannelEntry) -> bool {
-        let pieces = self.received.pieces();
+        let pieces = self.recv.received.pieces();
         let Some(direct) = &mut self.direct else { return true };
         match entry {
             // For all connections: see `let_engine_be_first`.
@@ -51,7 +51,7 @@ impl Stream {
                 if is_settled && !channel.is_short() {
                     self.on_supply();
                 } else {
-                    self.retry_soon();
+                    self.send.shortage.retry_soon();
                     self.publish(0);
                 }
                 true
@@ -62,11 +62,11 @@ impl Stream {
     /// Bytes came through the channel.
     pub fn on_direct_data(&mut self, data: MemRange) {
         let Some(direct) = &mut self.direct else { return };
-        let in_order = direct.on_data(data, self.engine_arrived);
+        let in_order = direct.on_data(data, self.recv.from_engine);
         if let Some(data) = in_order.filter(|_| !self.custody.has_let_go()) {
             self.half_close.on_direct_data();
-            self.received.append(Source::Channel, data);
-            self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
+            self.recv.received.append(Source::Channel, data);
+            self.publish(if self.recv.unread() >= self.recv.low_water { IN } else { 0 });
         }
     }
 }
@@ -76,10 +76,10 @@ pub fn on_peer_end(stream: &mut Stream, abort: bool) {
     let is_heard = stream.link == Link::Open && !stream.custody.has_let_go();
     let Some(direct) = stream.direct.as_mut().filter(|_| is_heard) else { return };
     if !abort {
-        if direct.on_end(stream.engine_arrived) {
+        if direct.on_end(stream.recv.from_engine) {
             stream.on_peer_closed();
         }
-    } else if stream.send.outstanding() == 0 {
+    } else if stream.send.memory.outstanding() == 0 {
         // Else the engine has memory of this side, and is the one to give it back.
         stream.on_reset(None, Errno::ECONNRESET);
     }

@@ -3,7 +3,6 @@
 
 use super::{ALL, ConnectAnswer, DRAINED, HowClosed, Link, Stream};
 use crate::queue::QueueIo;
-use crate::socket::Shutdown;
 use crate::socket::received::Received;
 use crate::socket::urgent::Urgent;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,14 +31,14 @@ impl Stream {
         if had_connection {
             self.so_error.set(Errno::ECONNRESET);
         }
-        (self.received, self.urgent, self.tls) = (Received::default(), Urgent::default(), None);
+        (self.recv.received, self.recv.urgent, self.ulp.tls) = (Received::default(), Urgent::default(), None);
         self.give_up_port();
         self.publish(ALL | DRAINED);
     }
 
     /// It has no connection any more, and the program's next one begins anew.
     fn give_up_port(&mut self) {
-        let port = self.addrs.take().map(|(local, _)| local.port());
+        let port = self.endpoints.take_port();
         self.link = Link::Closed(HowClosed::Disconnected { port });
         self.half_close.reopen();
     }
@@ -72,20 +71,7 @@ impl Stream {
     /// The name of one that was not bound; it may have heard of it after that.
     pub fn port_left(&self) -> Option<SocketAddr> {
         let left = self.link.port_left().flatten();
-        let port = left.or(self.addrs.map(|(local, _)| local.port()));
+        let port = left.or(self.endpoints.local().map(|local| local.port()));
         port.map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
-    }
-
-    /// shutdown of one that has no connection: an error, but it is shut all the same.
-    pub fn shut_disconnected(&mut self, how: Shutdown) {
-        if self.link.is_disconnected() {
-            self.half_close.shut(how);
-            self.publish(ALL);
-        }
-    }
-
-    /// Whether it is disconnected, and then which directions its program has shut since.
-    pub fn disconnected(&self) -> Option<Option<Shutdown>> {
-        self.link.is_disconnected().then(|| self.half_close.shut_by_program())
     }
 }

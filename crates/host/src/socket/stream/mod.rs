@@ -14,9 +14,11 @@
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
 mod calls;
+mod credit;
 mod custody;
 mod direct;
 mod disconnect;
+mod endpoints;
 pub(crate) mod fast_open;
 mod half_close;
 mod link;
@@ -25,6 +27,7 @@ mod recv;
 mod send;
 mod so_error;
 mod soft_error;
+mod ulp;
 mod unsent;
 
 pub use link::{HowClosed, Link};
@@ -34,22 +37,21 @@ use crate::send_memory::{Blocks, SendMemory};
 use crate::slots::SlotId;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
+use crate::socket::shortage::Shortage;
 use crate::socket::urgent::{Plan, Urgent};
 use crate::socket::zerocopy::ZeroCopy;
 use crate::socket::{Shutdown, Socket};
-use crate::tls::Tls;
-use crate::tls::incoming::EKEYEXPIRED;
-use crate::tls::keys::EBADMSG;
+use credit::WindowCredit;
 use custody::Custody;
+use endpoints::Endpoints;
 use half_close::HalfClose;
 use so_error::SoError;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::{MemRange, ReceiveCredit};
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
-use toe_base::limits::RECEIVE_WINDOW_INITIAL;
+use ulp::Ulp;
 use unsent::Unsent;
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
@@ -63,10 +65,6 @@ pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 pub const ALL: u32 = IN | OUT | ERR | HUP | RDHUP;
 /// Not an event of poll: all that was sent has been acknowledged. Wakes threads, not epoll sets.
 pub const DRAINED: u32 = 1 << 24;
-
-/// Credit that a sleeping engine need not be woken for: half of the smallest window that it offers, so the peer always
-/// has the other half to go on with. Less wakes would be a stall, more a system call for each message.
-const QUIET_CREDIT_MAX: u32 = RECEIVE_WINDOW_INITIAL / 2;
 
 /// Which answer of `connect` the program has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,33 +100,38 @@ pub struct Stream {
     pub half_close: HalfClose,
     pub connect_answer: ConnectAnswer,
     pub so_error: SoError,
-    pub received: Received,
-    /// Bytes that the engine has brought, and those that were sent through it, ever.
-    engine_arrived: i64,
-    engine_sent: u64,
+    pub recv: RecvHalf,
+    pub send: SendHalf,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
-    /// Bytes read for which the engine has no credit yet.
-    pub pending_credit: u32,
-    /// Bytes credited since a sleeping engine was last woken for them.
-    quiet_credit: u32,
-    /// How much of that may be.
-    quiet_credit_max: u32,
-    pub send: SendMemory,
-    /// TCP_CORK: behind all that is sent there is more to come.
-    pub corked: bool,
-    unsent: Unsent,
-    /// A send found no memory or no room in the ring.
-    starved: bool,
-    /// A send found the old ring still draining: the next `Sent` makes room.
-    draining: bool,
+    pub ulp: Ulp,
+    pub endpoints: Endpoints,
+}
+
+/// What comes from the peer.
+#[derive(Debug)]
+pub struct RecvHalf {
+    pub received: Received,
+    /// Bytes that the engine has brought, ever.
+    from_engine: i64,
+    pub credit: WindowCredit,
     pub urgent: Urgent,
-    pub zerocopy: ZeroCopy,
-    /// TLS records instead of the bytes themselves.
-    pub tls: Option<Box<Tls>>,
     /// Fewer unread bytes than this do not count as readable (SO_RCVLOWAT).
     pub low_water: usize,
-    pub addrs: Option<(SocketAddr, SocketAddr)>,
+}
+
+/// What goes to the peer.
+#[derive(Debug, Default)]
+pub struct SendHalf {
+    /// Memory that the engine sends from. That of a channel is [`Direct`]'s.
+    pub memory: SendMemory,
+    /// Bytes that were sent through the engine, ever.
+    to_engine: u64,
+    unsent: Unsent,
+    /// TCP_CORK: behind all that is sent there is more to come.
+    pub corked: bool,
+    pub shortage: Shortage,
+    pub zerocopy: ZeroCopy,
 }
 
 impl Stream {
@@ -140,23 +143,11 @@ impl Stream {
             half_close: HalfClose::default(),
             connect_answer: ConnectAnswer::Nothing,
             so_error: SoError::NONE,
-            received: Received::default(),
-            engine_arrived: 0,
-            engine_sent: 0,
+            recv: RecvHalf::new(),
+            send: SendHalf::default(),
             direct: None,
-            pending_credit: 0,
-            quiet_credit: 0,
-            quiet_credit_max: QUIET_CREDIT_MAX,
-            send: SendMemory::default(),
-            corked: false,
-            unsent: Unsent::default(),
-            starved: false,
-            draining: false,
-            urgent: Urgent::default(),
-            zerocopy: ZeroCopy::default(),
-            tls: None,
-            low_water: 1,
-            addrs: None,
+            ulp: Ulp::default(),
+            endpoints: Endpoints::default(),
         }
     }
 
@@ -179,7 +170,7 @@ impl Stream {
         (read, written): (i64, u64),
     ) -> Stream {
         let mut stream = Stream::new(flow, Link::Open, Custody::of(socket));
-        (stream.engine_arrived, stream.engine_sent) = (read, written);
+        (stream.recv.from_engine, stream.send.to_engine) = (read, written);
         stream.connect_answer = ConnectAnswer::Result;
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
         // bytes that came before it.
@@ -202,7 +193,7 @@ impl Stream {
     pub fn can_be_given_back(&self) -> bool {
         let has_it = match self.link {
             Link::Open => true,
-            Link::Closed(_) => self.received.private() > 0,
+            Link::Closed(_) => self.recv.received.private() > 0,
             Link::Connecting { .. } | Link::Moved { .. } => false,
         };
         has_it && !self.custody.has_let_go()
@@ -210,13 +201,13 @@ impl Stream {
 
     /// The EPOLL bits that hold now.
     pub fn ready(&self) -> u32 {
-        let mut bits = if self.so_error.waits() || self.zerocopy.has_untold() { ERR } else { 0 };
+        let mut bits = if self.so_error.waits() || self.send.zerocopy.has_untold() { ERR } else { 0 };
         if let Link::Connecting { .. } | Link::Moved { was: None } = self.link {
             // As Linux has it: for the program to send what the SYN waits for.
             return bits | if self.link.waits_for_bytes() { OUT } else { 0 };
         }
         if self.link.is_disconnected() {
-            let room = if self.unsent.counts_gap() { 0 } else { OUT };
+            let room = if self.send.unsent.counts_gap() { 0 } else { OUT };
             return bits | HUP | room | if self.half_close.is_read_shut() { IN | RDHUP } else { 0 };
         }
         let closed = self.link.was_over();
@@ -229,41 +220,18 @@ impl Stream {
             bits |= IN | RDHUP;
         }
         // Of an urgent byte that is next, only what comes after it can be read.
-        let unread = self.received.len();
-        let skips = self.urgent.plan(self.received.read(), unread) == Plan::Skip;
-        if self.has_unread(self.low_water + usize::from(skips)) {
+        let unread = self.recv.unread();
+        let skips = self.recv.urgent.plan(self.recv.received.read(), unread) == Plan::Skip;
+        if self.ulp.is_readable(unread, self.recv.low_water + usize::from(skips)) {
             bits |= IN;
         }
-        if self.urgent.is_here(self.received.read(), unread) {
+        if self.recv.urgent.is_here(self.recv.received.read(), unread) {
             bits |= PRI;
         }
-        if write_over || self.has_room() {
+        if write_over || self.send.has_room(self.direct.as_deref()) {
             bits |= OUT;
         }
         bits
-    }
-
-    pub(super) fn has_room(&self) -> bool {
-        self.has_memory() && (self.unsent.is_low() || self.direct.as_ref().is_some_and(|d| d.is_sending()))
-    }
-
-    fn has_memory(&self) -> bool {
-        let memory = match &self.direct {
-            Some(direct) if direct.is_sending() => &direct.send,
-            _ => &self.send,
-        };
-        !self.starved && !self.draining && memory.is_writable()
-    }
-
-    /// Whether a send needs nothing from the engine. For room in the channel's ring it looks itself.
-    pub fn sends_directly(&self) -> bool {
-        let direct = self.direct.as_ref().filter(|direct| direct.is_sending());
-        !self.draining && direct.is_some_and(|direct| direct.send.is_writable())
-    }
-
-    /// Nothing announces what is waited for: look again soon.
-    pub fn retry_soon(&mut self) {
-        self.starved = true;
     }
 
     /// Tells the socket what holds now; `key`: what has just happened.
@@ -271,19 +239,6 @@ impl Stream {
         if let Some(socket) = self.custody.socket() {
             socket.publish(self.ready(), key);
         }
-    }
-
-    /// The receive window is at most `bytes` (SO_RCVBUF).
-    pub fn set_window(&mut self, bytes: u32) {
-        self.quiet_credit_max = QUIET_CREDIT_MAX.min(bytes / 2);
-    }
-
-    pub fn unread_with_end(&self) -> usize {
-        self.received.len() + usize::from(self.half_close.has_peer_closed())
-    }
-
-    pub fn unread(&self) -> usize {
-        self.received.len()
     }
 
     /// SO_ERROR: tells the error and forgets it.
@@ -297,20 +252,13 @@ impl Stream {
 
     /// Both addresses, and how far away the peer is, once the engine has written them down.
     pub fn read_addrs(&mut self, info: &FlowInfo) {
-        self.send.set_round_trip(info.srtt_us);
-        self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
-    }
-
-    /// Of the two addresses only the peer's is known.
-    pub fn name_only(&mut self, remote: SocketAddr) {
-        let any: IpAddr =
-            if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        self.addrs = Some((SocketAddr::new(any, 0), remote));
+        self.send.memory.set_round_trip(info.srtt_us);
+        self.endpoints.read(info);
     }
 
     /// It connects, and the engine has not said anything of it yet.
     pub fn is_unanswered(&self) -> bool {
-        self.link.is_connecting() && self.addrs.is_some_and(|(local, _)| local.port() == 0)
+        self.link.is_connecting() && self.endpoints.lacks_local()
     }
 
     /// The engine may have given it a port.
@@ -318,15 +266,6 @@ impl Stream {
         if self.is_unanswered() && info.local.port != 0 {
             self.read_addrs(info);
         }
-    }
-
-    /// Whether options of this level concern it: those of IP are for connections of its own version.
-    pub fn heeds(&self, level: i32) -> bool {
-        self.addrs.is_none_or(|(_, remote)| match level {
-            libc::IPPROTO_IP => remote.is_ipv4(),
-            libc::IPPROTO_IPV6 => remote.is_ipv6(),
-            _ => true,
-        })
     }
 
     /// What `connect` returns now, `None` while it is under way.
@@ -352,7 +291,7 @@ impl Stream {
 
     /// Puts back an error that was taken too early.
     pub fn put_error(&mut self, errno: Errno) {
-        if !self.tells_again(errno) {
+        if !self.ulp.tells_again(errno) {
             self.so_error.set(errno);
             self.publish(0);
         }
@@ -370,11 +309,6 @@ impl Stream {
         }
         let error = self.take_error();
         Err(if error.is_ok() { Errno::EPIPE } else { error })
-    }
-
-    /// A send stopped for want of memory or ring room.
-    pub fn is_starved(&self) -> bool {
-        self.starved
     }
 
     pub fn on_connected(&mut self, errno: Errno) {
@@ -397,7 +331,7 @@ impl Stream {
             return;
         }
         // One range may hold bytes from before the channel's and from after them.
-        let before = self.direct.as_ref().and_then(|direct| direct.split(self.engine_arrived, data.len));
+        let before = self.direct.as_ref().and_then(|direct| direct.split(self.recv.from_engine, data.len));
         if let Some(before) = before {
             self.take_engine_data(MemRange { offset: data.offset, len: before });
             let (offset, len) = (data.offset + u64::from(before), data.len - before);
@@ -405,30 +339,30 @@ impl Stream {
         } else {
             self.take_engine_data(data);
         }
-        self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
+        self.publish(if self.recv.unread() >= self.recv.low_water { IN } else { 0 });
     }
 
     fn take_engine_data(&mut self, data: MemRange) {
-        self.engine_arrived += i64::from(data.len);
-        self.received.append(Source::Engine, data);
-        while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
+        self.recv.from_engine += i64::from(data.len);
+        self.recv.received.append(Source::Engine, data);
+        while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.recv.from_engine)) {
             if data.len == 0 {
                 self.on_peer_closed();
             } else {
-                self.received.append(Source::Channel, data);
+                self.recv.received.append(Source::Channel, data);
             }
         }
     }
 
     pub fn on_sent(&mut self, blocks: &mut Blocks, len: u32) {
-        let had_room = self.has_room();
-        if !self.has_memory() {
-            self.send.grow();
+        let had_room = self.send.has_room(self.direct.as_deref());
+        if !self.send.has_memory(self.direct.as_deref()) {
+            self.send.memory.grow();
         }
-        self.send.release(blocks, len);
-        self.draining = false;
-        let mut key = if !had_room && self.has_room() { OUT } else { 0 };
-        if self.send.outstanding() == 0 {
+        self.send.memory.release(blocks, len);
+        self.send.shortage.draining = false;
+        let mut key = if !had_room && self.send.has_room(self.direct.as_deref()) { OUT } else { 0 };
+        if self.send.memory.outstanding() == 0 {
             key |= DRAINED;
         }
         self.publish(key);
@@ -445,7 +379,7 @@ impl Stream {
     /// be sent no more.
     pub fn on_reset(&mut self, blocks: Option<&mut Blocks>, errno: Errno) {
         if let Some(blocks) = blocks {
-            self.send.release_all(blocks);
+            self.send.memory.release_all(blocks);
         }
         if !self.link.lose() {
             return;
@@ -461,8 +395,8 @@ impl Stream {
         if let Some(socket) = self.custody.socket() {
             socket.set_moved();
         }
-        self.received = Received::default();
-        self.pending_credit = 0;
+        self.recv.received = Received::default();
+        self.recv.credit.pending = 0;
         self.publish(DRAINED);
     }
 
@@ -471,7 +405,7 @@ impl Stream {
         SocketState {
             connect_answer: self.connect_answer,
             shut: self.half_close.shut_by_program(),
-            low_water: self.low_water,
+            low_water: self.recv.low_water,
             so_error: self.so_error.claimed(),
         }
     }
@@ -479,43 +413,19 @@ impl Stream {
     pub fn set_socket_state(&mut self, state: SocketState) {
         self.connect_answer = state.connect_answer;
         state.shut.into_iter().for_each(|how| self.half_close.shut(how));
-        self.low_water = state.low_water;
+        self.recv.low_water = state.low_water;
         self.so_error = state.so_error;
-    }
-
-    /// Whether what has been received and not read makes the stream readable, `least` bytes of it where there are no records.
-    pub(super) fn has_unread(&self, least: usize) -> bool {
-        let unread = self.received.len();
-        match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
-            Some(incoming) => incoming.is_ready(unread),
-            None => unread >= least,
-        }
-    }
-
-    /// What stands in the way of the next record is told as often as it is asked for: it need not be kept for the next call.
-    pub(super) fn tells_again(&self, errno: Errno) -> bool {
-        self.opens_records()
-            && [Errno::EIO, EBADMSG, Errno::EMSGSIZE, Errno::EINVAL, EKEYEXPIRED].contains(&errno)
-    }
-
-    pub(crate) fn opens_records(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.incoming.is_some())
-    }
-
-    pub(super) fn makes_records(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.outgoing.is_some())
     }
 }
 
 impl QueueIo {
-    /// Publishes the credit that `stream` owes, or remembers to.
-    pub fn credit(&mut self, slot_id: SlotId, stream: &mut Stream) {
-        if stream.pending_credit == 0 {
+    /// Publishes the credit that a stream owes, or remembers to.
+    pub fn credit(&mut self, slot_id: SlotId, flow: FlowId, credit: &mut WindowCredit) {
+        if credit.pending == 0 {
             return;
         }
-        let credit = ReceiveCredit { flow: stream.flow, len: stream.pending_credit };
-        if self.ring.push_credit(credit).is_ok() {
-            stream.pending_credit = 0;
+        if self.ring.push_credit(ReceiveCredit { flow, len: credit.pending }).is_ok() {
+            credit.pending = 0;
         } else if !self.owing.contains(&slot_id) {
             self.owing.push(slot_id);
         }

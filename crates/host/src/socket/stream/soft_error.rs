@@ -3,7 +3,6 @@
 //! only SO_ERROR tells, as in Linux, and only as long as the engine has noted it.
 
 use super::{ERR, Link, Stream};
-use toe_abi::command::FlowInfo;
 use toe_abi::errno::Errno;
 
 impl Stream {
@@ -13,10 +12,5 @@ impl Stream {
             self.so_error.set(errno);
             self.publish(ERR);
         }
-    }
-
-    /// The one that the engine has noted, once.
-    pub fn take_noted_error(&mut self, info: &FlowInfo) -> Errno {
-        if self.link == Link::Open { self.so_error.take_noted(info) } else { Errno::OK }
     }
 }
