@@ -183,8 +183,8 @@ impl Channel {
 
     /// Notes that a stream has memory of the channel.
     pub fn lend(&mut self, direct: &mut Direct) {
-        if !direct.lent {
-            direct.lent = true;
+        if !direct.send.lent {
+            direct.send.lent = true;
             self.lent.push_back(direct.slot_id);
         }
     }

@@ -77,7 +77,7 @@ impl Queue {
         let is_broken = |id| self.channel_at(id).is_some_and(|at| self.io.channels[at].is_broken);
         self.streams.get(slot_id).is_none_or(|stream| {
             let has_all = |direct: &Direct| {
-                direct.is_complete() || stream.link.is_closed() && is_broken(direct.channel)
+                direct.recv.is_complete() || stream.link.is_closed() && is_broken(direct.channel)
             };
             stream.custody.has_let_go() || stream.direct.as_deref().is_none_or(has_all)
         })
@@ -112,7 +112,7 @@ impl Queue {
 
     pub(super) fn is_holding(&self, slot_id: SlotId) -> bool {
         let direct = self.streams.get(slot_id).and_then(|stream| stream.direct.as_ref());
-        direct.is_some_and(|direct| direct.is_holding())
+        direct.is_some_and(|direct| direct.recv.is_holding())
     }
 
     /// What only this process can reach goes to the engine by way of `block`.
@@ -125,7 +125,7 @@ impl Queue {
             return Attempt::Done;
         };
         let data = MemRange { offset: block.map_or(0, |block| block.offset()), len: bytes.len() as u32 };
-        let by_pipe = stream.direct.as_ref().map_or(0, |direct| direct.arrived);
+        let by_pipe = stream.direct.as_ref().map_or(0, |direct| direct.recv.arrived);
         let unread = Unread { data, credit: copied.engine, by_pipe };
         let given_back = match self.io.region.write(data.offset, &bytes) {
             Ok(()) => self.io.session.give_back(stream.flow, unread),

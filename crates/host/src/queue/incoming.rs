@@ -295,7 +295,7 @@ impl Queue {
         }
         // Bytes that come before some of those in the channel may still be the engine's, and it brings them only while its
         // window has room, which a program that does not read never makes.
-        let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
+        let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.recv.is_holding());
         // No more than its peer can have sent by the engine: beyond, there is no end to it.
         let may_vacate = is_holding && stream.recv.unread() < VACATED_MAX;
         if may_vacate && stream.lenders(&mut self.io, slot_id, |recv, from| recv.vacate_window(from)).is_ok()

@@ -58,7 +58,7 @@ impl Queue {
     pub(crate) fn end_direct(&mut self, direct: &mut Direct) {
         let Some(at) = self.channel_at(direct.channel) else { return };
         let channel = &mut self.io.channels[at];
-        direct.send.release_all(&mut channel.blocks);
+        direct.send.memory.release_all(&mut channel.blocks);
         if !self.io.session.is_foreign() {
             direct.leave();
             direct.done();

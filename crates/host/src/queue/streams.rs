@@ -14,7 +14,7 @@ impl Queue {
     pub fn orphan(&mut self, slot_id: SlotId) {
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
         stream.custody.orphan();
-        let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
+        let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.send.lent);
         let is_held = (in_channel || stream.custody.yields) && !self.io.session.is_foreign();
         if !is_held && (stream.send.memory.outstanding() == 0 || stream.link.is_closed()) {
             self.remove_stream(slot_id);
@@ -102,14 +102,14 @@ impl Queue {
     fn sweep_stream(&mut self, at: usize, slot_id: SlotId) {
         let Some(channel) = self.io.channels.get_mut(at) else { return };
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
-        let direct = stream.direct.as_mut().filter(|direct| direct.lent && direct.channel == channel.id);
+        let direct = stream.direct.as_mut().filter(|direct| direct.send.lent && direct.channel == channel.id);
         let Some(direct) = direct else { return };
         direct.reclaim(channel);
-        direct.lent = direct.send.outstanding() > 0;
-        if direct.lent {
+        direct.send.lent = direct.send.memory.outstanding() > 0;
+        if direct.send.lent {
             channel.lent.push_back(slot_id);
         }
-        let is_idle = !direct.lent;
+        let is_idle = !direct.send.lent;
         stream.on_reclaimed();
         if is_idle && stream.custody.is_nobodys() {
             self.orphan(slot_id);

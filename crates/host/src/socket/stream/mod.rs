@@ -331,7 +331,8 @@ impl Stream {
             return;
         }
         // One range may hold bytes from before the channel's and from after them.
-        let before = self.direct.as_ref().and_then(|direct| direct.split(self.recv.from_engine, data.len));
+        let before =
+            self.direct.as_ref().and_then(|direct| direct.recv.split(self.recv.from_engine, data.len));
         if let Some(before) = before {
             self.take_engine_data(MemRange { offset: data.offset, len: before });
             let (offset, len) = (data.offset + u64::from(before), data.len - before);
@@ -345,7 +346,8 @@ impl Stream {
     fn take_engine_data(&mut self, data: MemRange) {
         self.recv.from_engine += i64::from(data.len);
         self.recv.received.append(Source::Engine, data);
-        while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.recv.from_engine)) {
+        while let Some(data) = self.direct.as_mut().and_then(|d| d.recv.next_in_order(self.recv.from_engine))
+        {
             if data.len == 0 {
                 self.on_peer_closed();
             } else {

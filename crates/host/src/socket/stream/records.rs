@@ -123,13 +123,13 @@ impl Stream {
     /// who has to tell of more has been asked.
     fn room_for(&mut self, io: &mut QueueIo, want: usize, overhead: usize) -> Result<Option<usize>, Errno> {
         let mut room = 0;
-        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending())
+        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.send.is_open())
             && let Some(channel) = io.channel(direct.channel)
         {
             if channel.end.room(ENTRIES) < ENTRIES {
                 self.send.shortage.starved = true;
             } else if direct.reserve(channel, want, u32::MAX).is_some() {
-                room = direct.send.room_now() as usize;
+                room = direct.send.memory.room_now() as usize;
             }
         } else if io.ring.send_room(ENTRIES) < ENTRIES {
             self.send.shortage.starved = true;
@@ -145,7 +145,7 @@ impl Stream {
             self.send.shortage.starved = true;
         }
         let outstanding = match &self.direct {
-            Some(direct) if direct.is_sending() => direct.send.outstanding(),
+            Some(direct) if direct.send.is_open() => direct.send.memory.outstanding(),
             _ => self.send.memory.outstanding(),
         };
         if room > overhead && (outstanding == 0 || room >= want.min(LEAST)) {

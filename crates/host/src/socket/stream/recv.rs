@@ -106,7 +106,7 @@ impl Stream {
 
     /// The peer has put the last byte of its last piece into the channel as an urgent one.
     pub fn on_direct_urgent(&mut self) {
-        let held = self.direct.as_ref().map_or(0, |direct| direct.early_bytes(self.recv.from_engine));
+        let held = self.direct.as_ref().map_or(0, |direct| direct.recv.early_bytes(self.recv.from_engine));
         if let Some(at) = self.recv.received.total().saturating_add(held).checked_sub(1) {
             self.recv.urgent.announce(at, self.recv.received.read());
             self.publish(PRI | IN);

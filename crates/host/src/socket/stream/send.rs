@@ -26,7 +26,8 @@ impl Stream {
 
     /// Memory of the channel came back without a word of the peer.
     pub fn on_reclaimed(&mut self) {
-        if self.send.shortage.draining && self.direct.as_ref().is_some_and(|direct| direct.send.is_writable())
+        if self.send.shortage.draining
+            && self.direct.as_ref().is_some_and(|direct| direct.send.memory.is_writable())
         {
             self.send.shortage.draining = false;
         }
@@ -47,7 +48,7 @@ impl Stream {
         }
         let in_syn = self.link.syn_room();
         let mut sent = self.send.send_direct(self.direct.as_deref_mut(), io, from, flags.urgent)?;
-        let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
+        let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.send.is_open());
         while through_engine
             && from.left() > 0
             && self.send.memory.room() > 0
@@ -121,7 +122,7 @@ impl Stream {
 
     /// The channel through which its bytes go; `None`: the engine takes them.
     pub fn channel(&self) -> Option<ChannelId> {
-        self.direct.as_ref().filter(|direct| direct.is_sending()).map(|direct| direct.channel)
+        self.direct.as_ref().filter(|direct| direct.send.is_open()).map(|direct| direct.channel)
     }
 
     /// The ring that it would use has become short. `true`: it is to be told when there is room again.
@@ -160,12 +161,12 @@ impl Stream {
 
 impl SendHalf {
     pub(super) fn has_room(&self, direct: Option<&Direct>) -> bool {
-        self.has_memory(direct) && (self.unsent.is_low() || direct.is_some_and(|d| d.is_sending()))
+        self.has_memory(direct) && (self.unsent.is_low() || direct.is_some_and(|d| d.send.is_open()))
     }
 
     pub(super) fn has_memory(&self, direct: Option<&Direct>) -> bool {
         let memory = match direct {
-            Some(direct) if direct.is_sending() => &direct.send,
+            Some(direct) if direct.send.is_open() => &direct.send.memory,
             _ => &self.memory,
         };
         self.shortage.is_none() && memory.is_writable()
@@ -173,8 +174,8 @@ impl SendHalf {
 
     /// Whether a send needs nothing from the engine. For room in the channel's ring it looks itself.
     pub fn sends_directly(&self, direct: Option<&Direct>) -> bool {
-        let direct = direct.filter(|direct| direct.is_sending());
-        !self.shortage.draining && direct.is_some_and(|direct| direct.send.is_writable())
+        let direct = direct.filter(|direct| direct.send.is_open());
+        !self.shortage.draining && direct.is_some_and(|direct| direct.send.memory.is_writable())
     }
 
     /// Sends through the channel while that is open: as much as there is room for. Records need no end there, as there are no
@@ -186,7 +187,7 @@ impl SendHalf {
         from: &mut impl Source,
         urgent: bool,
     ) -> Result<usize, Errno> {
-        let Some(direct) = direct.filter(|direct| direct.is_sending()) else { return Ok(0) };
+        let Some(direct) = direct.filter(|direct| direct.send.is_open()) else { return Ok(0) };
         let mut debt = io.session.settling().debt();
         let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
         let (mut sent, was_starved) = (0, self.shortage.starved);
@@ -197,9 +198,9 @@ impl SendHalf {
                 self.shortage.starved = direct.is_still_sending();
                 break;
             }
-            let most = from.piece(direct.send.outstanding());
+            let most = from.piece(direct.send.memory.outstanding());
             let Some(mut piece) = direct.reserve(channel, from.left(), most) else {
-                self.shortage = Shortage::of_memory(direct.send.outstanding());
+                self.shortage = Shortage::of_memory(direct.send.memory.outstanding());
                 break;
             };
             // What is counted is copied in whole.
@@ -236,10 +237,10 @@ impl SendHalf {
                 channel.push(ChannelEntry::Urgent { slot, generation });
             }
         }
-        if direct.send.outstanding() > 0 {
+        if direct.send.memory.outstanding() > 0 {
             channel.lend(direct);
         }
-        if direct.is_sending() {
+        if direct.send.is_open() {
             self.shortage.starved = direct.ask_for_room(channel, was_starved, self.shortage);
         }
         if sent > 0 {
@@ -252,7 +253,7 @@ impl SendHalf {
     pub fn set_limit(&mut self, direct: Option<&mut Direct>, bytes: u32) {
         self.memory.set_limit(bytes);
         if let Some(direct) = direct {
-            direct.send.set_limit_in_channel(bytes);
+            direct.send.memory.set_limit_in_channel(bytes);
         }
     }
 
@@ -263,18 +264,18 @@ impl SendHalf {
             if let Some(channel) = io.channel(direct.channel) {
                 direct.reclaim(channel);
             }
-            direct.send.outstanding().saturating_sub(RECEIVE_WINDOW_INITIAL)
+            direct.send.memory.outstanding().saturating_sub(RECEIVE_WINDOW_INITIAL)
         });
         self.memory.outstanding() + direct
     }
 
     /// Whether what a starved stream waited for is there: room in the ring that its bytes take, and memory if it has none.
     pub(super) fn has_supply(&self, direct: Option<&mut Direct>, io: &mut QueueIo) -> bool {
-        if let Some(direct) = direct.filter(|direct| direct.is_sending())
+        if let Some(direct) = direct.filter(|direct| direct.send.is_open())
             && direct.is_still_sending()
             && let Some(channel) = io.channel(direct.channel)
         {
-            return channel.has_supply_for(&direct.send);
+            return channel.has_supply_for(&direct.send.memory);
         }
         io.has_supply_for(&self.memory)
     }
@@ -284,7 +285,7 @@ impl QueueIo {
     /// Whether the end of one that is being closed can be told through a channel: bytes that the engine may still bring would be
     /// answered by a reset.
     pub fn may_tell_close(&self, stream: &Stream) -> bool {
-        let has_all = |direct: &Direct| direct.has_all_of_engine(stream.recv.from_engine);
+        let has_all = |direct: &Direct| direct.recv.has_all_of_engine(stream.recv.from_engine);
         may_tell_end(stream) && stream.direct.as_deref().is_some_and(has_all)
     }
 
@@ -301,7 +302,7 @@ impl QueueIo {
         if let Some(debt) = debt {
             channel.push(ChannelEntry::After { slot, generation, debt });
         }
-        if !std::mem::replace(&mut direct.begun, true) {
+        if direct.send.begin() {
             channel.push(ChannelEntry::Begin { slot, generation, after: stream.send.to_engine });
         }
         channel.push(ChannelEntry::End { slot, generation, abort });
@@ -311,9 +312,9 @@ impl QueueIo {
 
 /// The peer is asked to tell of memory, if that is what is missing. `false`: the ring is full.
 pub(super) fn ask_for_memory(direct: Option<&mut Direct>, io: &mut QueueIo) -> bool {
-    let Some(direct) = direct.filter(|direct| direct.is_sending()) else { return true };
+    let Some(direct) = direct.filter(|direct| direct.send.is_open()) else { return true };
     let Some(channel) = io.channel(direct.channel) else { return true };
-    direct.send.is_writable() || direct.want(channel, true)
+    direct.send.memory.is_writable() || direct.want(channel, true)
 }
 
 /// Whether the end can be told through a channel: the last bytes have gone there.
