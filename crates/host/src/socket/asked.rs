@@ -6,7 +6,6 @@ use rustix::fd::RawFd;
 use rustix::fs::SeekFrom;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use toe_abi::errno::Errno;
 
 impl Socket {
@@ -96,16 +95,6 @@ impl Socket {
     /// Puts back an error of the connection that was taken too early.
     pub fn put_error(&'static self, errno: Errno) {
         self.peek_stream(|stream| stream.put_error(errno));
-    }
-
-    /// SO_RCVTIMEO.
-    pub fn receive_timeout(&self) -> Option<Duration> {
-        Self::time_limit(&self.receive_timeout)
-    }
-
-    /// SO_SNDTIMEO.
-    pub fn send_timeout(&self) -> Option<Duration> {
-        Self::time_limit(&self.send_timeout)
     }
 
     /// A call with MSG_ZEROCOPY has sent something; it is over.

@@ -223,7 +223,7 @@ impl Socket {
             }
             result.transpose()
         };
-        if nonblocking || self.send_timeout() == Some(Duration::ZERO) {
+        if nonblocking || self.time_limits.send.get() == Some(Duration::ZERO) {
             // Linux says so even when the peer has answered by then; there are programs that count on it.
             let first = self.peek_stream(|stream| {
                 let first = stream.connect_answer == ConnectAnswer::Nothing && !stream.link.waits_for_bytes();
@@ -238,7 +238,7 @@ impl Socket {
             return attempt()?.ok_or(Errno::EALREADY);
         }
         let call = SocketCall::begin(self);
-        let limit = self.send_timeout().map(|timeout| sys::now() + timeout);
+        let limit = self.time_limits.send.get().map(|timeout| sys::now() + timeout);
         let is_unanswered = || self.peek_stream(|stream| stream.is_unanswered()) == Some(true);
         let mut silence = is_unanswered().then(|| Silence::within(ANSWER_WITHIN));
         loop {

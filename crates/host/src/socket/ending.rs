@@ -10,7 +10,8 @@ use crate::socket::listener::ENDS_WITHIN;
 use crate::socket::options::Settings;
 use crate::socket::shared::close_copy;
 use crate::socket::stream::{self, Link};
-use crate::socket::{Kind, NO_FD, NO_SLOT, REGISTRY, Socket, SocketCall};
+use crate::socket::time_limit::TimeLimits;
+use crate::socket::{Kind, NO_SLOT, REGISTRY, Socket, SocketCall};
 use crate::waiter::Waiter;
 use crate::{epoll, fd_table};
 use rustix::fd::RawFd;
@@ -60,12 +61,12 @@ impl Socket {
             if !self.ends_later(fd) {
                 self.release(is_open.then_some(fd));
             }
-        } else if self.fd.load(Ordering::Relaxed) == fd {
+        } else if self.fds.raw() == fd {
             let other = fd_table::find(self, fd);
-            self.fd.store(other.unwrap_or(NO_FD), Ordering::SeqCst);
+            self.fds.set(other);
             if other.is_none() {
                 // One that is counted and came into the table since then found that another was known.
-                fd_table::find(self, fd).into_iter().for_each(|late| self.has_descriptor(late));
+                fd_table::find(self, fd).into_iter().for_each(|late| self.fds.learn(late));
             }
         }
     }
@@ -84,7 +85,7 @@ impl Socket {
             return false;
         };
         drop(owner_queue);
-        self.fd.store(held.raw(), Ordering::Release);
+        self.fds.set(Some(held.raw()));
         // No epoll set reports it any more.
         let sets = std::mem::take(&mut watch.sets);
         self.watched.fetch_sub(sets.len() as u32, Ordering::SeqCst);
@@ -192,20 +193,15 @@ impl Socket {
         self.nonblocking.store(false, Ordering::Relaxed);
         self.inet6.store(false, Ordering::Relaxed);
         self.tells_unread.store(false, Ordering::Relaxed);
-        self.receive_timeout.store(0, Ordering::Relaxed);
-        self.send_timeout.store(0, Ordering::Relaxed);
-        self.fd.store(NO_FD, Ordering::Relaxed);
+        self.time_limits.copy(&TimeLimits::default());
+        self.fds.forget();
         *self.settings.lock() = Settings::default();
         self.has_new_options.store(false, Ordering::Relaxed);
-        self.drop_twin();
-        let hidden = self.hidden_anchor.swap(NO_FD, Ordering::AcqRel);
-        if hidden != NO_FD {
-            crate::fd_words::forget_internal(hidden);
-            let _ = crate::sys::close(hidden);
-        }
+        self.fds.own_twin.close();
+        self.fds.hidden_anchor.close();
         let mut registry = REGISTRY.lock();
         // With the lock, or whoever notes it at this moment (`install_shared`) would note it of the socket's next connection.
-        self.inode.store(0, Ordering::Relaxed);
+        self.file.forget();
         registry.free.push(self);
     }
 

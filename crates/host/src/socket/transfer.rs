@@ -158,7 +158,7 @@ impl Socket {
         } else {
             let pace = flags.wait_all.then(|| Pace::new(all, &got));
             let waited = when_settled(self, &mut attempt, |attempt| {
-                let on = Socket::block(call, self.receive_timeout(), Some(&got));
+                let on = Socket::block(call, self.time_limits.receive.get(), Some(&got));
                 block_on(BlockOn { pace: pace.as_ref(), ..on }, attempt)
             });
             match waited {
@@ -382,7 +382,7 @@ impl Socket {
             self.at_once(&mut attempt)
         } else {
             when_settled(self, &mut attempt, |attempt| {
-                block_on(Socket::block(call, self.send_timeout(), Some(&sent)), attempt)
+                block_on(Socket::block(call, self.time_limits.send.get(), Some(&sent)), attempt)
             })
         };
         if sent.get() > 0 {

@@ -25,7 +25,7 @@ fn set_mark(fd: RawFd, on: bool) -> Result<(), Errno> {
 
 impl Socket {
     pub(super) fn mark_keys(&self) -> Result<(), Errno> {
-        self.of_descriptor(|fd| set_mark(fd, true))
+        self.fds.ask(|fd| set_mark(fd, true))
     }
 
     /// The anchor `fd` is to serve another connection.

@@ -23,8 +23,8 @@ impl Socket {
             (libc::IPPROTO_TCP, libc::TCP_ULP) => return self.set_upper_protocol(value),
             (tls::SOL_TLS, _) => return self.set_tls_option(name, value),
             (libc::SOL_SOCKET, libc::SO_LINGER) => self.set_linger(level, value)?,
-            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Self::set_time_limit(&self.receive_timeout, value)?,
-            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Self::set_time_limit(&self.send_timeout, value)?,
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => self.time_limits.receive.set(value)?,
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => self.time_limits.send.set(value)?,
             (
                 libc::SOL_SOCKET,
                 libc::SO_RCVBUF | libc::SO_RCVBUFFORCE | libc::SO_SNDBUF | libc::SO_SNDBUFFORCE,
@@ -160,10 +160,10 @@ impl Socket {
             (tls::SOL_TLS, _) => return self.get_tls_option(name, out),
             (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(put(out, &self.settings.lock().linger.value())),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
-                return Ok(put(out, &Self::time_limit_value(&self.receive_timeout)));
+                return Ok(put(out, &self.time_limits.receive.value()));
             }
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
-                return Ok(put(out, &Self::time_limit_value(&self.send_timeout)));
+                return Ok(put(out, &self.time_limits.send.value()));
             }
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Ok(put(out, &self.congestion_name())),
             (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => return Ok(self.get_pacing_rate(out)),
@@ -258,8 +258,7 @@ impl Socket {
             let settings = self.settings.lock();
             (settings.names_set(), settings.saved.all())
         };
-        let limits = [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)];
-        let limits = limits.into_iter().filter(|(_, cell)| cell.load(Ordering::Relaxed) != 0);
+        let limits = self.time_limits.named().into_iter().filter(|(_, limit)| limit.get().is_some());
         let names = names.into_iter().chain(limits.map(|(name, _)| (libc::SOL_SOCKET, name)));
         for (level, name) in names {
             let mut value = [0; 16];
@@ -306,7 +305,7 @@ mod tests {
         let mut time = [0; 16];
         time[0] = 2;
         assert_eq!(socket.set_option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time), Ok(()));
-        assert_eq!(socket.receive_timeout(), Some(std::time::Duration::from_secs(2)));
+        assert_eq!(socket.time_limits.receive.get(), Some(std::time::Duration::from_secs(2)));
         socket.abandon();
     }
 

@@ -141,10 +141,8 @@ impl Socket {
         let mut writer = Writer(&mut record);
         writer.put_some(SOCKET, libc::SO_ERROR, (ending != 0).then_some([ending]));
         settings.write_down(&mut writer);
-        for (name, cell) in
-            [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)]
-        {
-            writer.put(SOCKET, name, &cell.load(Ordering::Relaxed).to_ne_bytes());
+        for (name, limit) in self.time_limits.named() {
+            writer.put(SOCKET, name, &limit.raw().to_ne_bytes());
         }
         Some(record)
     }
@@ -158,12 +156,8 @@ impl Socket {
             settings.take(&record);
             self.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
             each(&record, |level, name, value| match (level, name) {
-                (SOCKET, libc::SO_RCVTIMEO) => {
-                    self.receive_timeout.store(long(value).unwrap_or(0), Ordering::Relaxed)
-                }
-                (SOCKET, libc::SO_SNDTIMEO) => {
-                    self.send_timeout.store(long(value).unwrap_or(0), Ordering::Relaxed)
-                }
+                (SOCKET, libc::SO_RCVTIMEO) => self.time_limits.receive.set_raw(long(value).unwrap_or(0)),
+                (SOCKET, libc::SO_SNDTIMEO) => self.time_limits.send.set_raw(long(value).unwrap_or(0)),
                 (SOCKET, libc::SO_ERROR) => stream.ended_before(value.first().copied().unwrap_or(0)),
                 _ => {}
             });
