@@ -44,9 +44,9 @@ pub fn adopt(fd: i32) -> Option<&'static Socket> {
 impl Registry {
     fn install_known(&self, file: (u64, u64), fd: RawFd) -> Option<&'static Socket> {
         // What was there at a fork is shared without a word; another socket for it would be two in one process.
-        let is_unknown = |socket: &&&Socket| socket.inode.load(Ordering::Relaxed) == 0 && socket.is_shared();
+        let is_unknown = |socket: &&&Socket| socket.file.get().is_none() && socket.is_shared();
         let unknown = self.all.iter().filter(is_unknown);
-        unknown.for_each(|socket| socket.note_as(socket.of_descriptor(file_of)));
+        unknown.for_each(|socket| socket.note_as(socket.fds.ask(file_of)));
         let found = self.all.iter().find(|socket| socket.is_file(file)).copied()?;
         let join = |count| (count > 0).then_some(count + 1);
         // One whose last descriptor has gone is about to be another socket.

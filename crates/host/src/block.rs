@@ -130,7 +130,7 @@ fn parked<T>(
         let mut outcome = None;
         // Looked for each time: when another thread closes the program's, a copy takes its place.
         let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut twin = on.twin_ready.and_then(|_| on.call.socket.descriptor()).map(pollfd);
+        let mut twin = on.twin_ready.and_then(|_| on.call.socket.fds.known()).map(pollfd);
         let result = park(
             ParkOn {
                 waiter,

@@ -37,7 +37,7 @@ pub fn duplicate_over(old: RawFd, new: RawFd) -> Removed {
     HIGHEST.fetch_max(new + 1, Ordering::Relaxed);
     let before = word.swap(value, Ordering::AcqRel);
     let removed = drop_reference(before, new, true);
-    as_socket(value).into_iter().for_each(|socket| socket.has_descriptor(new));
+    as_socket(value).into_iter().for_each(|socket| socket.fds.learn(new));
     removed
 }
 

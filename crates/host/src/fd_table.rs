@@ -79,7 +79,7 @@ pub fn install(fd: RawFd, socket: &'static Socket) {
 /// Makes `fd` a descriptor of `socket`, which counts it already.
 pub(crate) fn put_counted(fd: RawFd, socket: &'static Socket) {
     put(fd, std::ptr::from_ref(socket).expose_provenance());
-    socket.has_descriptor(fd);
+    socket.fds.learn(fd);
 }
 
 /// Makes `fd` a descriptor of `set`: one more reference.

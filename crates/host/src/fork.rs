@@ -80,7 +80,7 @@ fn give_back(stack: &'static Stack) {
     }
     for queue in &mut queues {
         if !is_counted {
-            let sockets = queue.streams.iter().filter_map(|(_, stream)| stream.socket);
+            let sockets = queue.streams.iter().filter_map(|(_, stream)| stream.custody.socket());
             sockets.for_each(|socket| socket.copies().note_uncounted());
         }
         queue.write_options(None);

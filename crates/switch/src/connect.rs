@@ -402,7 +402,7 @@ fn by_engine(
     let nonblocking = sys::is_nonblocking(twin.number());
     socket.set_nonblocking(nonblocking);
     replay_options(twin.number(), state, socket);
-    let dont_wait = nonblocking || flags.dont_wait || socket.send_timeout() == Some(Duration::ZERO);
+    let dont_wait = nonblocking || flags.dont_wait || socket.time_limits.send.get() == Some(Duration::ZERO);
     let placed = match twin.make_room(fd, nonblocking, anchor, (socket, on)) {
         Ok(placed) => placed,
         Err(NoRoom::Ended(anchor)) => {

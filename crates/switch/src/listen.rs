@@ -365,8 +365,8 @@ pub fn end(listener: &'static Socket) {
     let is_copied = descriptors.len() > 1;
     // A negative one shows as none.
     let is_limited = |option: Replayed| match option.name {
-        libc::SO_RCVTIMEO => listener.receive_timeout().is_some(),
-        _ => listener.send_timeout().is_some(),
+        libc::SO_RCVTIMEO => listener.time_limits.receive.get().is_some(),
+        _ => listener.time_limits.send.get().is_some(),
     };
     let limits = State::of_options(|option| option.is_time_limit() && is_limited(option));
     for fd in descriptors {

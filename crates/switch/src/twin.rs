@@ -185,7 +185,7 @@ pub fn wait_connected(
     loop {
         let result = socket.wait_connected_until(nonblocking, OnSignal::Tell);
         drop(held.take());
-        if result != Err(Errno::EINTR) || !restarts(socket.send_timeout().is_some()) {
+        if result != Err(Errno::EINTR) || !restarts(socket.time_limits.send.get().is_some()) {
             return result;
         }
         twin.lend(fd);

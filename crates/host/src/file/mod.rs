@@ -134,7 +134,8 @@ impl Socket {
 
     /// Whether so many bytes are here, as far as is known.
     fn has_come(&self, bytes: usize) -> bool {
-        let has = |stream: &mut stream::Stream| !stream.opens_records() && stream.countable() >= bytes;
+        let has =
+            |stream: &mut stream::Stream| !stream.ulp.opens_records() && stream.recv.countable() >= bytes;
         self.kind() == Kind::Stream && bytes <= CHUNK && self.peek_stream(has) == Some(true)
     }
 
@@ -191,7 +192,7 @@ impl Socket {
             return;
         }
         self.with_stream(|io, stream, _| {
-            if !stream.let_go && stream.channel().is_none() {
+            if !stream.custody.has_let_go() && stream.channel().is_none() {
                 io.command(Command::SetOption { flow: stream.flow, option: FlowOption::Cork, value: 0 });
                 io.ring();
             }

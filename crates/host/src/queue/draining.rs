@@ -57,7 +57,7 @@ impl Queue {
 
     fn on_death(&mut self) {
         for stream in self.streams.values_mut() {
-            if stream.link != Link::Closed {
+            if !stream.link.is_closed() {
                 stream.on_reset(Some(&mut self.io.blocks), Errno::ECONNRESET);
             }
         }

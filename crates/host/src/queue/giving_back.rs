@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::slots::SlotId;
 use crate::socket::Socket;
 use crate::socket::direct::Direct;
-use crate::socket::stream::{Link, Stream};
+use crate::socket::stream::Stream;
 use crate::sys;
 use toe_abi::attach::{Request, Unread};
 use toe_abi::entry::MemRange;
@@ -51,8 +51,7 @@ impl Queue {
             return None;
         }
         let stream = self.streams.get_mut(slot_id)?;
-        stream.socket = Some(socket);
-        stream.waits_in_listener = false;
+        stream.custody.accept(socket);
         Some((&mut self.io, stream))
     }
 
@@ -78,15 +77,14 @@ impl Queue {
         let is_broken = |id| self.channel_at(id).is_some_and(|at| self.io.channels[at].is_broken);
         self.streams.get(slot_id).is_none_or(|stream| {
             let has_all = |direct: &Direct| {
-                direct.is_complete() || stream.link == Link::Closed && is_broken(direct.channel)
+                direct.recv.is_complete() || stream.link.is_closed() && is_broken(direct.channel)
             };
-            stream.let_go || stream.direct.as_deref().is_none_or(has_all)
+            stream.custody.has_let_go() || stream.direct.as_deref().is_none_or(has_all)
         })
     }
 
     pub(super) fn let_go_if_nobodys(&mut self, slot_id: SlotId, is_done: bool) {
-        let is_nobodys = |stream: &Stream| stream.socket.is_none() && !stream.waits_in_listener;
-        if is_done && self.streams.get(slot_id).is_some_and(is_nobodys) {
+        if is_done && self.streams.get(slot_id).is_some_and(|stream| stream.custody.is_nobodys()) {
             self.orphan(slot_id);
         }
     }
@@ -98,7 +96,7 @@ impl Queue {
 
     /// Whether a stream is to be given back as soon as it can be.
     pub(super) fn is_yielding(&self, slot_id: SlotId) -> bool {
-        self.streams.get(slot_id).is_some_and(|stream| stream.yields)
+        self.streams.get(slot_id).is_some_and(|stream| stream.custody.yields)
     }
 
     /// Whether one is that the engine brings the rest of: not one whose bytes nothing but the program's reading lets go.
@@ -114,18 +112,20 @@ impl Queue {
 
     pub(super) fn is_holding(&self, slot_id: SlotId) -> bool {
         let direct = self.streams.get(slot_id).and_then(|stream| stream.direct.as_ref());
-        direct.is_some_and(|direct| direct.is_holding())
+        direct.is_some_and(|direct| direct.recv.is_holding())
     }
 
     /// What only this process can reach goes to the engine by way of `block`.
     pub(super) fn hand_over(&mut self, slot_id: SlotId, block: Option<Block>) -> Attempt {
         let Some(stream) = self.streams.get_mut(slot_id) else { return Attempt::Done };
-        let Ok((bytes, copied)) = stream.private_bytes(&mut self.io) else {
+        let Ok((bytes, copied)) =
+            stream.lenders(&mut self.io, slot_id, |recv, from| recv.private_bytes(from))
+        else {
             self.reset_stream(slot_id);
             return Attempt::Done;
         };
         let data = MemRange { offset: block.map_or(0, |block| block.offset()), len: bytes.len() as u32 };
-        let by_pipe = stream.direct.as_ref().map_or(0, |direct| direct.arrived);
+        let by_pipe = stream.direct.as_ref().map_or(0, |direct| direct.recv.arrived);
         let unread = Unread { data, credit: copied.engine, by_pipe };
         let given_back = match self.io.region.write(data.offset, &bytes) {
             Ok(()) => self.io.session.give_back(stream.flow, unread),
@@ -143,9 +143,9 @@ impl Queue {
             Err(Errno::EAGAIN) => return Attempt::Early,
             Err(Errno::ENOMEM) => return Attempt::NoMemory,
             // It is over, and the engine knows it no more.
-            Err(_) if stream.link == Link::Closed => {}
+            Err(_) if stream.link.is_closed() => {}
             // Nobody else had it, and the last descriptor has gone meanwhile: its close said it all.
-            Err(_) if stream.socket.is_none() && bytes.is_empty() => stream.on_moved(),
+            Err(_) if stream.custody.socket().is_none() && bytes.is_empty() => stream.on_moved(),
             // It is another session's already, and the word of that is on its way; nothing of it is left here.
             Err(Errno::EINVAL) if bytes.is_empty() => stream.on_moved(),
             Err(_) => self.reset_stream(slot_id),
@@ -162,8 +162,8 @@ impl Queue {
     /// Streams with bytes that only this process can reach.
     pub(super) fn private_streams(&self) -> Vec<SlotId> {
         let is_private = |stream: &Stream| {
-            let private = stream.direct.is_some() || stream.received.private() > 0;
-            private && stream.can_be_given_back() && stream.socket.is_some()
+            let private = stream.direct.is_some() || stream.recv.received.private() > 0;
+            private && stream.can_be_given_back() && stream.custody.socket().is_some()
         };
         self.streams.iter().filter_map(|(slot_id, stream)| is_private(stream).then_some(slot_id)).collect()
     }
@@ -184,7 +184,7 @@ impl Queue {
     pub(super) fn retry_entries(&mut self) {
         for slot_id in std::mem::take(&mut self.io.owing) {
             if let Some(stream) = self.streams.get_mut(slot_id) {
-                self.io.credit(slot_id, stream);
+                self.io.credit(slot_id, stream.flow, &mut stream.recv.credit);
             }
         }
         while self.io.owing.is_empty()

@@ -197,16 +197,17 @@ impl Queue {
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
         if !stream.on_channel_entry(channel, entry) {
             self.break_channel(at);
-        } else if stream.is_unwanted {
+        } else if stream.half_close.is_unwanted() {
             self.reset_stream(slot_id);
-        } else if matches!(entry, ChannelEntry::Space { .. }) && stream.is_starved() {
+        } else if matches!(entry, ChannelEntry::Space { .. }) && stream.send.shortage.starved {
             self.starve(slot_id);
         }
     }
 
     fn go_direct(&mut self, flow: FlowId, at: usize, slot: u32, generation: u16) {
-        let is_free =
-            |stream: &Stream| stream.direct.is_none() && stream.link == Link::Open && !stream.let_go;
+        let is_free = |stream: &Stream| {
+            stream.direct.is_none() && stream.link == Link::Open && !stream.custody.has_let_go()
+        };
         let slot_id = self.slot_id_of(flow);
         let found = slot_id.and_then(|slot_id| Some((slot_id, self.streams.get_mut(slot_id)?)));
         let Some((slot_id, stream)) = found.filter(|(_, stream)| is_free(stream)) else {
@@ -216,14 +217,14 @@ impl Queue {
             channel.end.memory().set_done(slot, channel.end.side());
             return;
         };
-        let is_single = stream.socket.is_some_and(is_single);
-        let direct = Direct::new(&self.io.channels[at], slot, generation, slot_id, &stream.send);
+        let is_single = stream.custody.socket().is_some_and(is_single);
+        let direct = Direct::new(&self.io.channels[at], slot, generation, slot_id, &stream.send.memory);
         stream.direct = Some(Box::new(direct));
         let channel = &mut self.io.channels[at];
         // A sender that waited for the engine has room now, and nobody else will tell it.
         let is_short = channel.is_short();
         if is_short {
-            stream.retry_soon();
+            stream.send.shortage.retry_soon();
             stream.publish(0);
         } else {
             stream.on_supply();
@@ -273,7 +274,7 @@ impl Queue {
         let is_done = attempt == Attempt::Done;
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
         // One that was listed and is done leaves the list with the next look at it.
-        let was_listed = std::mem::replace(&mut stream.yields, !is_done);
+        let was_listed = std::mem::replace(&mut stream.custody.yields, !is_done);
         if !is_done && !was_listed {
             let peer = self.channel_of(slot_id).map(|channel| channel.peer);
             let is_distrusted = peer.is_some_and(|peer| self.distrusted.contains(peer));
@@ -294,16 +295,17 @@ impl Queue {
         }
         // Bytes that come before some of those in the channel may still be the engine's, and it brings them only while its
         // window has room, which a program that does not read never makes.
-        let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.is_holding());
+        let is_holding = stream.direct.as_ref().is_some_and(|direct| direct.recv.is_holding());
         // No more than its peer can have sent by the engine: beyond, there is no end to it.
-        let may_vacate = is_holding && stream.unread() < VACATED_MAX;
-        if may_vacate && stream.vacate_window(&mut self.io, slot_id).is_ok() {
+        let may_vacate = is_holding && stream.recv.unread() < VACATED_MAX;
+        if may_vacate && stream.lenders(&mut self.io, slot_id, |recv, from| recv.vacate_window(from)).is_ok()
+        {
             self.io.ring();
         }
         if is_holding || !has_left {
             return Attempt::Early;
         }
-        let private = stream.received.private();
+        let private = stream.recv.received.private();
         let block = self.io.blocks.take_whole(private);
         let attempt = if block.is_none() && private > 0 {
             Attempt::NoMemory

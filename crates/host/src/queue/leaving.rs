@@ -61,7 +61,7 @@ impl Queue {
                 is_done = true;
             }
             if is_done {
-                self.streams.get_mut(slot_id).into_iter().for_each(|stream| stream.yields = false);
+                self.streams.get_mut(slot_id).into_iter().for_each(|stream| stream.custody.yields = false);
                 self.let_go_if_nobodys(slot_id, true);
             } else {
                 let until = until.unwrap_or(now + GIVEN_BACK_WITHIN);

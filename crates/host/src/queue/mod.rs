@@ -175,7 +175,11 @@ impl Queue {
     /// The stream in `slot_id` together with the rings, if it is `socket`'s.
     pub fn stream(&mut self, slot_id: SlotId, socket: &Socket) -> Option<(&mut QueueIo, &mut Stream)> {
         let stream = self.streams.get_mut(slot_id)?;
-        stream.socket.is_some_and(|owner| std::ptr::eq(owner, socket)).then_some((&mut self.io, stream))
+        stream
+            .custody
+            .socket()
+            .is_some_and(|owner| std::ptr::eq(owner, socket))
+            .then_some((&mut self.io, stream))
     }
 
     /// The listener in `slot_id`, if it is `socket`'s.
@@ -205,7 +209,7 @@ impl Queue {
 
     /// Whether the connection in `slot_id` waits for somebody to accept it.
     pub fn is_untaken(&self, slot_id: SlotId) -> bool {
-        self.streams.get(slot_id).is_some_and(|stream| stream.waits_in_listener)
+        self.streams.get(slot_id).is_some_and(|stream| stream.custody.is_untaken())
     }
 
     /// What the engine tells of a flow.

@@ -5,7 +5,7 @@ use crate::channel::{Channel, SPARE_MAX};
 use crate::queue::Queue;
 use crate::slots::SlotId;
 use crate::socket::direct::Direct;
-use crate::socket::stream::{Link, Stream};
+use crate::socket::stream::Stream;
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 use toe_base::ChannelId;
@@ -58,7 +58,7 @@ impl Queue {
     pub(crate) fn end_direct(&mut self, direct: &mut Direct) {
         let Some(at) = self.channel_at(direct.channel) else { return };
         let channel = &mut self.io.channels[at];
-        direct.send.release_all(&mut channel.blocks);
+        direct.send.memory.release_all(&mut channel.blocks);
         if !self.io.session.is_foreign() {
             direct.leave();
             direct.done();
@@ -112,8 +112,7 @@ impl Queue {
         if let Some(direct) = &mut stream.direct {
             direct.let_go();
         }
-        if !stream.let_go && stream.link != Link::Closed {
-            stream.let_go = true;
+        if !stream.link.is_closed() && stream.custody.let_go() {
             let flow = stream.flow;
             stream.on_reset(Some(&mut self.io.blocks), Errno::ECONNRESET);
             self.io.command(Command::Close { flow, abort: true });

@@ -5,7 +5,7 @@ use crate::queue::Queue;
 use crate::queue_io::QueueIo;
 use crate::slots::SlotId;
 use crate::socket::arrivals::Listener;
-use crate::socket::stream::{Link, Stream};
+use crate::socket::stream::Stream;
 use toe_abi::entry::Command;
 use toe_base::{FlowId, ListenerId};
 
@@ -13,17 +13,17 @@ impl Queue {
     /// A stream that the program has let go of but whose data the engine still reads, or that another process is to have.
     pub fn orphan(&mut self, slot_id: SlotId) {
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
-        stream.socket = None;
-        let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.lent);
-        let is_held = (in_channel || stream.yields) && !self.io.session.is_foreign();
-        if !is_held && (stream.send.outstanding() == 0 || stream.link == Link::Closed) {
+        stream.custody.orphan();
+        let in_channel = stream.direct.as_ref().is_some_and(|direct| direct.send.lent);
+        let is_held = (in_channel || stream.custody.yields) && !self.io.session.is_foreign();
+        if !is_held && (stream.send.memory.outstanding() == 0 || stream.link.is_closed()) {
             self.remove_stream(slot_id);
         }
     }
 
     pub(crate) fn remove_stream(&mut self, slot_id: SlotId) {
         if let Some(mut stream) = self.streams.remove(slot_id) {
-            stream.send.release_all(&mut self.io.blocks);
+            stream.send.memory.release_all(&mut self.io.blocks);
             if self.by_flow.get(&stream.flow.raw()) == Some(&slot_id) {
                 self.by_flow.remove(&stream.flow.raw());
             }
@@ -46,16 +46,15 @@ impl Queue {
     pub(crate) fn with_flow(&mut self, flow: FlowId, f: impl FnOnce(&mut QueueIo, &mut Stream)) {
         let Some(slot_id) = self.slot_id_of(flow) else { return };
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
-        let was_connecting = stream.link == Link::Connecting;
+        let was_connecting = stream.link.is_connecting();
         f(&mut self.io, stream);
-        if was_connecting && stream.link == Link::Closed && !stream.let_go {
+        if was_connecting && stream.link.is_closed() && stream.custody.let_go() {
             // Host interface: the host closes what could not connect.
-            stream.let_go = true;
             self.io.command(Command::Close { flow, abort: false });
         }
-        if stream.is_unwanted {
+        if stream.half_close.is_unwanted() {
             self.reset_stream(slot_id);
-        } else if stream.socket.is_none() && !stream.waits_in_listener {
+        } else if stream.custody.is_nobodys() {
             self.orphan(slot_id);
         }
     }
@@ -79,7 +78,7 @@ impl Queue {
     /// The engine has taken back what was handed to this session's listeners and not accepted yet.
     pub(crate) fn give_back_connections(&mut self) {
         self.listeners.values_mut().for_each(Listener::give_back);
-        let untaken = |(slot_id, stream): (SlotId, &Stream)| stream.waits_in_listener.then_some(slot_id);
+        let untaken = |(slot_id, stream): (SlotId, &Stream)| stream.custody.is_untaken().then_some(slot_id);
         let untaken: Vec<SlotId> = self.streams.iter().filter_map(untaken).collect();
         untaken.into_iter().for_each(|slot_id| self.remove_stream(slot_id));
     }
@@ -103,16 +102,16 @@ impl Queue {
     fn sweep_stream(&mut self, at: usize, slot_id: SlotId) {
         let Some(channel) = self.io.channels.get_mut(at) else { return };
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
-        let direct = stream.direct.as_mut().filter(|direct| direct.lent && direct.channel == channel.id);
+        let direct = stream.direct.as_mut().filter(|direct| direct.send.lent && direct.channel == channel.id);
         let Some(direct) = direct else { return };
         direct.reclaim(channel);
-        direct.lent = direct.send.outstanding() > 0;
-        if direct.lent {
+        direct.send.lent = direct.send.memory.outstanding() > 0;
+        if direct.send.lent {
             channel.lent.push_back(slot_id);
         }
-        let is_idle = !direct.lent;
+        let is_idle = !direct.send.lent;
         stream.on_reclaimed();
-        if is_idle && stream.socket.is_none() && !stream.waits_in_listener {
+        if is_idle && stream.custody.is_nobodys() {
             self.orphan(slot_id);
         }
     }

@@ -97,7 +97,7 @@ impl Socket {
         // The thread's own count: a server that forks for each connection writes it, and of each page that it writes its child gets a copy.
         let round = thread::with(|thread| thread.accepts.replace(thread.accepts.get().wrapping_add(1)));
         if let (true, 0) = (how.with_twin, round % KERNEL_EVERY)
-            && self.descriptor().is_some_and(&mut *of_kernel)
+            && self.fds.known().is_some_and(&mut *of_kernel)
         {
             return Err(AcceptError::OfKernel);
         }
@@ -211,7 +211,7 @@ impl Socket {
                 Found::Asked => return Ok(None),
                 Found::Nothing => {}
             }
-            let is_kernels = seen.take() && self.descriptor().is_some_and(&mut *of_kernel);
+            let is_kernels = seen.take() && self.fds.known().is_some_and(&mut *of_kernel);
             Ok(is_kernels.then_some(None))
         });
         match outcome {
@@ -230,11 +230,11 @@ impl Socket {
     fn accept_timeout(&self) -> Option<Duration> {
         // Where system calls are filtered, asking may be the process's end.
         let may_ask = self.is_shared() && self.has_twin() && !crate::sys::is_filtered();
-        let twin = may_ask.then(|| self.fd.load(Ordering::Relaxed));
+        let twin = may_ask.then(|| self.fds.raw());
         match twin.map(|fd| sockopt::socket_timeout(sys::borrow(fd), sockopt::Timeout::Recv)) {
             Some(Ok(Some(timeout))) => Some(timeout),
-            Some(Ok(None)) => self.receive_timeout().filter(Duration::is_zero),
-            _ => self.receive_timeout(),
+            Some(Ok(None)) => self.time_limits.receive.get().filter(Duration::is_zero),
+            _ => self.time_limits.receive.get(),
         }
     }
 
@@ -277,10 +277,10 @@ impl Socket {
         };
         let flow = stream.flow;
         io.command_quietly(Command::Accept { flow, anchor: anchor.handle, fd: fd as u32 });
-        stream.anchor = Some(anchor.handle);
+        stream.custody.anchor = Some(anchor.handle);
         anchor.opened();
         settings.apply(io, stream);
-        let peer = stream.addrs.map_or(super::UNBOUND, |(_, remote)| remote);
+        let peer = stream.endpoints.remote().unwrap_or(super::UNBOUND);
         socket.move_in(owner_queue, slot_id, Kind::Stream);
         stream.publish(0);
         let listener = SlotId::from_bits(self.slot_id.load(Ordering::Acquire));
@@ -298,8 +298,7 @@ impl Socket {
         socket.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
         *socket.settings.lock() = settings;
         socket.has_new_options.store(primary.has_new_options.load(Ordering::Acquire), Ordering::Release);
-        socket.receive_timeout.store(primary.receive_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
-        socket.send_timeout.store(primary.send_timeout.load(Ordering::Relaxed), Ordering::Relaxed);
+        socket.time_limits.copy(&primary.time_limits);
         socket.set_nonblocking(how.nonblocking);
         fd_table::install(fd, socket);
         Ok(Accepted { fd, socket, peer })

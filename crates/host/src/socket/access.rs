@@ -28,7 +28,7 @@ impl Socket {
         }
         let result = queue.stream(slot_id, self).map(|(io, stream)| {
             let result = f(io, stream, slot_id);
-            (result, stream.is_starved())
+            (result, stream.send.shortage.starved)
         });
         if shared {
             queue.settle_pending();

@@ -6,7 +6,6 @@ use rustix::fd::RawFd;
 use rustix::fs::SeekFrom;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use toe_abi::errno::Errno;
 
 impl Socket {
@@ -15,7 +14,7 @@ impl Socket {
     /// Bytes received and not yet read (FIONREAD).
     pub fn unread(&'static self) -> usize {
         let _ = self.settle_here();
-        let look = || self.with_stream(|_, stream, _| stream.countable()).unwrap_or(0);
+        let look = || self.with_stream(|_, stream, _| stream.recv.countable()).unwrap_or(0);
         self.seen(|unread| *unread == 0, look)
     }
 
@@ -23,35 +22,46 @@ impl Socket {
     /// when it has been read, so that the program comes and finds it.
     pub fn inq_unread(&'static self) -> Option<usize> {
         let tells = self.tells_unread.load(Ordering::Relaxed);
-        tells.then(|| self.with_stream(|_, stream, _| stream.unread_with_end()).unwrap_or(0))
+        tells.then(|| {
+            self.with_stream(|_, stream, _| {
+                stream.recv.unread() + usize::from(stream.half_close.has_peer_closed())
+            })
+            .unwrap_or(0)
+        })
     }
 
     /// Whether the next byte is the urgent one (SIOCATMARK).
     pub fn is_at_mark(&'static self) -> bool {
         let _ = self.settle_here();
-        let look = || self.with_stream(|_, stream, _| stream.is_at_mark()).unwrap_or(false);
+        let look = || self.with_stream(|_, stream, _| stream.recv.is_at_mark()).unwrap_or(false);
         self.seen(|is_at_mark| !is_at_mark, look)
     }
 
     /// Whether the urgent byte is next, and here.
     pub fn stops_at_mark(&self) -> bool {
-        self.peek_stream(|stream| stream.is_at_mark() && stream.unread() > 0) == Some(true)
+        self.peek_stream(|stream| stream.recv.is_at_mark() && stream.recv.unread() > 0) == Some(true)
     }
 
     /// Bytes sent and not yet acknowledged (SIOCOUTQ).
     pub fn unsent(&'static self) -> usize {
         let _ = self.settle_here();
-        let look = || self.with_stream(|io, stream, _| stream.outstanding(io) as usize).unwrap_or(0);
+        let look = || {
+            self.with_stream(|io, stream, _| {
+                stream.send.outstanding(stream.direct.as_deref_mut(), io) as usize
+            })
+            .unwrap_or(0)
+        };
         self.seen(|unsent| *unsent > 0, look)
     }
 
     pub fn local_addr(&'static self) -> Result<SocketAddr, Errno> {
         let _ = self.settle();
         let _ = self.await_connect();
-        let of_stream =
-            self.peek_stream(|stream| stream.addrs.filter(|_| stream.disconnected().is_none())).flatten();
+        let of_stream = self
+            .peek_stream(|stream| stream.endpoints.local().filter(|_| !stream.link.is_disconnected()))
+            .flatten();
         let bound = self.settings.lock().local;
-        let named = of_stream.map(|(local, _)| local).or(bound);
+        let named = of_stream.or(bound);
         // Linux goes on showing the port that it had.
         let left = || self.peek_stream(|stream| stream.port_left()).flatten();
         Ok(named.or_else(left).unwrap_or(UNBOUND))
@@ -63,8 +73,10 @@ impl Socket {
         let _ = self.await_connect();
         let peer = self.with_stream(|_, stream, _| match stream.link {
             // With both directions closed there is nobody any more.
-            Link::Open | Link::Moved if !(stream.peer_closed && stream.write_shut) => {
-                stream.addrs.map(|(_, remote)| remote)
+            Link::Open | Link::Moved { .. }
+                if !(stream.half_close.has_peer_closed() && stream.half_close.is_write_shut()) =>
+            {
+                stream.endpoints.remote()
             }
             _ => None,
         });
@@ -85,21 +97,11 @@ impl Socket {
         self.peek_stream(|stream| stream.put_error(errno));
     }
 
-    /// SO_RCVTIMEO.
-    pub fn receive_timeout(&self) -> Option<Duration> {
-        Self::time_limit(&self.receive_timeout)
-    }
-
-    /// SO_SNDTIMEO.
-    pub fn send_timeout(&self) -> Option<Duration> {
-        Self::time_limit(&self.send_timeout)
-    }
-
     /// A call with MSG_ZEROCOPY has sent something; it is over.
     pub fn count_zerocopy(&'static self) {
         if self.settings.lock().has_zerocopy() {
             self.with_stream(|_, stream, _| {
-                stream.zerocopy.count();
+                stream.send.zerocopy.count();
                 stream.publish(ERR);
             });
         }
@@ -108,7 +110,7 @@ impl Socket {
     /// What is next on the error queue: the first and last number of calls that are over.
     pub fn take_zerocopy(&'static self) -> Option<(u32, u32)> {
         let reported = self.with_stream(|_, stream, _| {
-            let reported = stream.zerocopy.tell();
+            let reported = stream.send.zerocopy.tell();
             stream.publish(0);
             reported
         });

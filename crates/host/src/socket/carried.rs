@@ -27,6 +27,30 @@ impl LastSeen {
     }
 }
 
+/// What one direction of a stream has carried, and when that was last seen to change: for TCP_INFO.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CarriedCount {
+    /// Entries with data.
+    pieces: u32,
+    last_seen: LastSeen,
+}
+
+impl CarriedCount {
+    pub fn count(&mut self) {
+        self.pieces = self.pieces.wrapping_add(1);
+    }
+
+    /// The entries had so many `bytes`.
+    pub fn of(&self, bytes: u64) -> Carried {
+        Carried { bytes, pieces: self.pieces }
+    }
+
+    /// Milliseconds since their bytes were seen to change; `None`: they never did.
+    pub fn ago_ms(&mut self, bytes: u64, now: Duration) -> Option<u32> {
+        self.last_seen.ago_ms(bytes, now)
+    }
+}
+
 /// Adds what was carried past the engine: what Linux's loopback shows, where every piece is a segment and is acknowledged at
 /// once.
 pub fn add_carried(detail: FlowDetail, out: Carried, into: Carried) -> FlowDetail {

@@ -6,14 +6,14 @@
 use crate::own_fds::OwnCopy;
 use crate::queue::{QueueGuard, QueueSet};
 use crate::socket::arrivals::Listener;
+use crate::socket::descriptors::NO_FD;
 use crate::socket::stream::{self, Stream};
-use crate::socket::{Kind, NO_FD, Socket, SocketCall};
+use crate::socket::{Kind, Socket, SocketCall};
 use crate::stack::Stack;
 use crate::tls::mark;
 use crate::{fd_table, sys};
 use rustix::fd::RawFd;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
@@ -73,7 +73,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
     }
     drop(claiming);
     if let (Ok(()), Kind::Stream, Some(notified), Some(fd)) =
-        (outcome, socket.kind(), NOTIFIED.get(), socket.descriptor())
+        (outcome, socket.kind(), NOTIFIED.get(), socket.fds.known())
     {
         notified(socket, fd);
     }
@@ -83,7 +83,7 @@ pub fn claim_or_why(socket: &'static Socket) -> Result<(), Errno> {
 /// Whether keys of TLS go with the connection that this process has not; those in a child's copy are its parent's.
 fn lacks_keys(socket: &'static Socket, anchor: RawFd) -> bool {
     let here = socket.lock_owner_queue().and_then(|(mut queue, slot_id)| {
-        let has_keys = queue.stream(slot_id, socket).is_some_and(|(_, stream)| stream.tls.is_some());
+        let has_keys = queue.stream(slot_id, socket).is_some_and(|(_, stream)| stream.ulp.tls.is_some());
         has_keys.then(|| queue.io.session.is_foreign())
     });
     here.unwrap_or_else(|| mark::is_marked(anchor))
@@ -123,8 +123,9 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     }
     // What the program did before; the old owner queue may be the parent's, of which this is a copy.
     let before = socket.lock_owner_queue().and_then(|(mut queue, slot_id)| {
-        let before =
-            queue.stream(slot_id, socket).map(|(_, stream)| (stream.socket_state(), stream.tls.take()))?;
+        let before = queue
+            .stream(slot_id, socket)
+            .map(|(_, stream)| (stream.socket_state(), stream.ulp.tls.take()))?;
         // What was sent from here is read from here until it is acknowledged.
         queue.orphan(slot_id);
         Some(before)
@@ -132,8 +133,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
     // Held from before the request until the stream is in: completions for it may follow the answer at once, and
     // another thread must not take them before there is a stream to take them.
     let queue = owner_queue.lock();
-    let request =
-        Request::Claim { queue_set: owner_queue.index, fd: socket.fd.load(Ordering::Relaxed) as u32 };
+    let request = Request::Claim { queue_set: owner_queue.index, fd: socket.fds.raw() as u32 };
     let (mut queue, reply) = ask((queue, owner_queue), stack, request, anchor);
     match reply? {
         Reply::ClaimedFlow { flow, read, written, .. } => {
@@ -141,7 +141,7 @@ fn take_over(stack: &'static Stack, socket: &'static Socket, anchor: RawFd) -> R
             let mut stream = Stream::claimed(flow, socket, &queue.flow_info(flow), (read, written));
             if let Some((state, tls)) = before {
                 stream.set_socket_state(state);
-                stream.tls = tls;
+                stream.ulp.tls = tls;
             }
             socket.take_options(&queue.io, &mut stream);
             socket.copies().claimed();
@@ -215,12 +215,12 @@ impl Socket {
     /// A copy, if there is room for one, because another thread may close that one meanwhile, and the number be another
     /// connection's.
     pub(super) fn anchor(&self, stack: &'static Stack) -> Option<(RawFd, Option<OwnCopy>)> {
-        let hidden = self.hidden_anchor.load(Ordering::Acquire);
         let copied = |fd| (fd, stack.session.own_fds().copy_of(fd).ok());
-        let known = || Some(self.of_descriptor(copied)).filter(|(fd, _)| *fd != NO_FD);
+        let known = || Some(self.fds.ask(copied)).filter(|(fd, _)| *fd != NO_FD);
         // None is known for a moment while one is closed and another has just been made.
         let any = || fd_table::find(self, NO_FD).map(copied);
-        let (fd, copy) = if hidden == NO_FD { known().or_else(any)? } else { copied(hidden) };
+        let hidden = self.fds.hidden_anchor.get();
+        let (fd, copy) = hidden.map(copied).or_else(known).or_else(any)?;
         Some((copy.as_ref().map_or(fd, OwnCopy::raw), copy))
     }
 

@@ -78,8 +78,8 @@ impl Socket {
             return None;
         };
         let mut stream = Stream::connecting(flow, socket);
-        stream.name_only(remote);
-        stream.anchor = Some(anchor.handle);
+        stream.endpoints.name_only(remote);
+        stream.custody.anchor = Some(anchor.handle);
         let slot_id = queue.add_stream(stream);
         socket.move_in(owner_queue, slot_id, Kind::Stream);
         Some(socket)
@@ -166,7 +166,7 @@ impl Socket {
         };
         let info = if how.fast == FastOpen::No { None } else { self.flow_info() };
         self.with_stream(|io, stream, _| {
-            stream.anchor = Some(anchor.handle);
+            stream.custody.anchor = Some(anchor.handle);
             settings.apply(io, stream);
             if let Some(info) = info {
                 stream.open_fast(how.fast, &info);
@@ -177,14 +177,14 @@ impl Socket {
 
     /// Whether the SYN waits for what the program sends first.
     pub fn waits_for_bytes(&'static self) -> bool {
-        self.peek_stream(|stream| stream.waits_for_bytes()) == Some(true)
+        self.peek_stream(|stream| stream.link.waits_for_bytes()) == Some(true)
     }
 
     /// What MSG_FASTOPEN gives on a socket that connects already or is connected: `None` while the SYN waits for bytes.
     pub fn fast_open_error(&'static self) -> Option<Errno> {
         self.peek_stream(|stream| match stream.link {
-            Link::Connecting if stream.waits_for_bytes() => None,
-            Link::Connecting => Some(Errno::EALREADY),
+            link if link.waits_for_bytes() => None,
+            Link::Connecting { .. } => Some(Errno::EALREADY),
             _ => Some(Errno::EISCONN),
         })
         .flatten()
@@ -223,10 +223,10 @@ impl Socket {
             }
             result.transpose()
         };
-        if nonblocking || self.send_timeout() == Some(Duration::ZERO) {
+        if nonblocking || self.time_limits.send.get() == Some(Duration::ZERO) {
             // Linux says so even when the peer has answered by then; there are programs that count on it.
             let first = self.peek_stream(|stream| {
-                let first = stream.connect_answer == ConnectAnswer::Nothing && !stream.waits_for_bytes();
+                let first = stream.connect_answer == ConnectAnswer::Nothing && !stream.link.waits_for_bytes();
                 if first {
                     stream.connect_answer = ConnectAnswer::InProgress;
                 }
@@ -238,7 +238,7 @@ impl Socket {
             return attempt()?.ok_or(Errno::EALREADY);
         }
         let call = SocketCall::begin(self);
-        let limit = self.send_timeout().map(|timeout| sys::now() + timeout);
+        let limit = self.time_limits.send.get().map(|timeout| sys::now() + timeout);
         let is_unanswered = || self.peek_stream(|stream| stream.is_unanswered()) == Some(true);
         let mut silence = is_unanswered().then(|| Silence::within(ANSWER_WITHIN));
         loop {

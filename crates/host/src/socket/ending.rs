@@ -11,7 +11,8 @@ use crate::socket::listener::ENDS_WITHIN;
 use crate::socket::options::Settings;
 use crate::socket::shared::close_copy;
 use crate::socket::stream::{self, Link};
-use crate::socket::{Kind, NO_FD, NO_SLOT, REGISTRY, Socket, SocketCall};
+use crate::socket::time_limit::TimeLimits;
+use crate::socket::{Kind, NO_SLOT, REGISTRY, Socket, SocketCall};
 use crate::waiter::Waiter;
 use crate::{epoll, fd_table};
 use rustix::fd::RawFd;
@@ -61,12 +62,12 @@ impl Socket {
             if !self.ends_later(fd) {
                 self.release(is_open.then_some(fd));
             }
-        } else if self.fd.load(Ordering::Relaxed) == fd {
+        } else if self.fds.raw() == fd {
             let other = fd_table::find(self, fd);
-            self.fd.store(other.unwrap_or(NO_FD), Ordering::SeqCst);
+            self.fds.set(other);
             if other.is_none() {
                 // One that is counted and came into the table since then found that another was known.
-                fd_table::find(self, fd).into_iter().for_each(|late| self.has_descriptor(late));
+                fd_table::find(self, fd).into_iter().for_each(|late| self.fds.learn(late));
             }
         }
     }
@@ -85,7 +86,7 @@ impl Socket {
             return false;
         };
         drop(owner_queue);
-        self.fd.store(held.raw(), Ordering::Release);
+        self.fds.set(Some(held.raw()));
         // No epoll set reports it any more.
         let sets = std::mem::take(&mut watch.sets);
         self.watched.fetch_sub(sets.len() as u32, Ordering::SeqCst);
@@ -146,34 +147,34 @@ impl Socket {
         let shared = self.is_shared();
         queue.drain();
         let Some((io, stream)) = queue.stream(slot_id, self) else { return };
-        if shared && (stream.direct.is_some() || stream.received.private() > 0) {
+        if shared && (stream.direct.is_some() || stream.recv.received.private() > 0) {
             // Whoever has the other copy may read on where this process stopped.
             drop(queue);
             self.relinquish();
             self.detach();
             return;
-        } else if !shared && !stream.let_go && stream.link != Link::Moved {
+        } else if !shared && !stream.custody.has_let_go() && !stream.link.is_moved() {
             stream.end_records(io);
-            stream.let_go = true;
+            stream.custody.let_go();
             let may_tell = io.may_tell_close(stream);
             let unread = stream.direct.as_mut().is_some_and(|direct| direct.let_go());
             // As for bytes that the engine knows of: RST when some were left unread (RFC 2525 section 2.17).
-            let abort = unread || stream.received.private() > 0;
-            let resets = abort || stream.unread() > 0 || linger.is_some_and(|time| time.is_zero());
-            if may_tell && (resets || !stream.write_shut) {
+            let abort = unread || stream.recv.received.private() > 0;
+            let resets = abort || stream.recv.unread() > 0 || linger.is_some_and(|time| time.is_zero());
+            if may_tell && (resets || !stream.half_close.is_write_shut()) {
                 io.tell_end(stream, resets);
             }
             let (session, flow) = (io.session, stream.flow);
             let keep = |anchor| may_keep.is_some_and(|fd| session.anchors().keep(session, anchor, fd));
-            if let Some(fd) = may_keep.filter(|_| stream.tls.is_some()) {
+            if let Some(fd) = may_keep.filter(|_| stream.ulp.tls.is_some()) {
                 Socket::unmark_keys(fd);
             }
-            if let Some(anchor) = stream.anchor.filter(|anchor| session.alive() && keep(*anchor)) {
+            if let Some(anchor) = stream.custody.anchor.filter(|anchor| session.alive() && keep(*anchor)) {
                 io.command(Command::CloseRetained { flow, anchor, abort });
             } else if abort || resets && stream.link == Link::Open {
                 // That the descriptor is closed the engine hears of the kernel, and later than of what this process does next.
                 io.command(Command::Close { flow, abort: true });
-            } else if !stream.write_shut && stream.link == Link::Open {
+            } else if !stream.half_close.is_write_shut() && stream.link == Link::Open {
                 io.command(Command::ShutdownSend { flow });
             }
         }
@@ -197,20 +198,15 @@ impl Socket {
         self.nonblocking.store(false, Ordering::Relaxed);
         self.inet6.store(false, Ordering::Relaxed);
         self.tells_unread.store(false, Ordering::Relaxed);
-        self.receive_timeout.store(0, Ordering::Relaxed);
-        self.send_timeout.store(0, Ordering::Relaxed);
-        self.fd.store(NO_FD, Ordering::Relaxed);
+        self.time_limits.copy(&TimeLimits::default());
+        self.fds.forget();
         *self.settings.lock() = Settings::default();
         self.has_new_options.store(false, Ordering::Relaxed);
-        self.drop_twin();
-        let hidden = self.hidden_anchor.swap(NO_FD, Ordering::AcqRel);
-        if hidden != NO_FD {
-            crate::fd_words::forget_internal(hidden);
-            let _ = crate::sys::close(hidden);
-        }
+        self.fds.own_twin.close();
+        self.fds.hidden_anchor.close();
         let mut registry = REGISTRY.lock();
         // With the lock, or whoever notes it at this moment (`install_shared`) would note it of the socket's next connection.
-        self.inode.store(0, Ordering::Relaxed);
+        self.file.forget();
         registry.free.push(self);
     }
 
@@ -257,7 +253,7 @@ impl Socket {
     pub(super) fn wait_drained(&'static self, time: Duration) {
         let mut is_reported = false;
         let mut look = |io: &mut crate::queue::QueueIo, stream: &mut stream::Stream, _: SlotId| {
-            if stream.link != Link::Open || stream.unread() > 0 {
+            if stream.link != Link::Open || stream.recv.unread() > 0 {
                 return true;
             }
             if !std::mem::replace(&mut is_reported, true) {

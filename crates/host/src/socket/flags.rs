@@ -34,6 +34,13 @@ pub enum Shutdown {
     Both,
 }
 
+impl Shutdown {
+    /// One after the other.
+    pub fn and(self, other: Shutdown) -> Shutdown {
+        if self == other { self } else { Shutdown::Both }
+    }
+}
+
 /// Whether the program has bytes for the SYN (TCP Fast Open, RFC 7413).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FastOpen {

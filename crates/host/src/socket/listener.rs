@@ -7,7 +7,7 @@
 use crate::anchor::{Anchor, Use};
 use crate::slots::SlotId;
 use crate::socket::arrivals::{CREDIT_MAX, Listener};
-use crate::socket::{Kind, NO_FD, Socket, stream, twin};
+use crate::socket::{Kind, Socket, stream, twin};
 use crate::stack::{EngineIdx, Stack};
 use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, RawFd};
@@ -58,7 +58,7 @@ impl Socket {
         };
         match hidden {
             Ok(hidden) => {
-                socket.hidden_anchor.store(hidden, Ordering::Release);
+                socket.fds.hidden_anchor.keep(hidden);
                 Ok(socket)
             }
             Err(errno) => {
@@ -245,8 +245,7 @@ impl Socket {
     }
 
     fn keep_anchor_over_exec(&self, keep: bool) {
-        let hidden = self.hidden_anchor.load(Ordering::Acquire);
-        if hidden != NO_FD {
+        if let Some(hidden) = self.fds.hidden_anchor.get() {
             let _ = sys::fcntl(
                 hidden,
                 libc::F_SETFD,

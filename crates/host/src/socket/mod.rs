@@ -16,22 +16,26 @@ mod carried;
 pub mod claim;
 pub mod connect;
 pub(crate) mod copies;
+mod descriptors;
 pub mod direct;
 pub(crate) mod ending;
 mod family;
 mod flags;
 pub mod listener;
+mod noted_file;
 pub mod options;
 mod own_options;
 mod passing;
 pub mod received;
 mod saved_options;
 pub(crate) mod shared;
+pub mod shortage;
 mod siblings;
 pub mod slices;
 mod state;
 pub mod stream;
 mod tcp_info;
+mod time_limit;
 pub mod transfer;
 mod twin;
 mod typed;
@@ -57,11 +61,13 @@ use crate::slots::SlotId;
 use crate::socket::copies::CopiesSeen;
 use crate::waiter::Waiter;
 use copies::Copies;
+use descriptors::Descriptors;
+use noted_file::NotedFile;
 use options::Settings;
-use rustix::fd::RawFd;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use stream::Link;
+use time_limit::TimeLimits;
 use toe_abi::policy::ENGINES_MAX;
 
 /// What a socket is.
@@ -80,7 +86,6 @@ pub const TWIN_MARK: i32 = libc::O_APPEND;
 
 /// Not in any queue set.
 const NO_SLOT: u64 = u64::MAX;
-const NO_FD: RawFd = -1;
 
 /// Everybody who wants to know when a socket's readiness changes.
 #[derive(Debug, Default)]
@@ -117,23 +122,14 @@ pub struct Socket {
     /// Counts reuses: a thread that is inside a call when the socket goes away notices by it.
     generation: AtomicU32,
     sharing: Claimable,
-    /// The inode of its anchor, once it is shared with a process that may send it back.
-    device: AtomicU64,
-    pub(crate) inode: AtomicU64,
+    pub(crate) file: NotedFile,
     nonblocking: AtomicBool,
     /// Of AF_INET6, see [`Socket::is_inet6`].
     inet6: AtomicBool,
     /// TCP_INQ: who receives a message is told how many bytes wait behind it.
     tells_unread: AtomicBool,
-    /// Timeouts in µs; 0: none.
-    receive_timeout: AtomicU64,
-    send_timeout: AtomicU64,
-    /// A descriptor of the program's.
-    fd: AtomicI32,
-    /// The hidden anchor of a listener whose descriptor is its twin.
-    hidden_anchor: AtomicI32,
-    /// The kernel socket that has a native socket's name.
-    own_twin: AtomicI32,
+    pub time_limits: TimeLimits,
+    pub fds: Descriptors,
     /// Number of entries in `watch`.
     watched: AtomicU32,
     /// Calls that will look at it again.
@@ -170,16 +166,12 @@ impl Socket {
             references: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             sharing: Claimable { copies: Copies::none(), claiming: Lock::new(()) },
-            device: AtomicU64::new(0),
-            inode: AtomicU64::new(0),
+            file: NotedFile::default(),
             nonblocking: AtomicBool::new(false),
             inet6: AtomicBool::new(false),
             tells_unread: AtomicBool::new(false),
-            receive_timeout: AtomicU64::new(0),
-            send_timeout: AtomicU64::new(0),
-            fd: AtomicI32::new(NO_FD),
-            hidden_anchor: AtomicI32::new(NO_FD),
-            own_twin: AtomicI32::new(NO_FD),
+            time_limits: TimeLimits::default(),
+            fds: Descriptors::none(),
             watched: AtomicU32::new(0),
             holders: AtomicU32::new(0),
             watch: Lock::new(Watch { sets: Vec::new(), waiters: Vec::new(), ending: None }),
@@ -259,23 +251,6 @@ impl Socket {
         self.sharing.copies.seen_by(process::image(), self.slot_id.load(Ordering::Relaxed) != NO_SLOT)
     }
 
-    /// One of its descriptors: the program's, or the copy that is kept for a wait which outlives the last of those.
-    pub fn descriptor(&self) -> Option<RawFd> {
-        Some(self.fd.load(Ordering::Acquire)).filter(|fd| *fd != NO_FD)
-    }
-
-    /// What `ask` says of one of its descriptors. Another thread may close that meanwhile, and the number be another file's at
-    /// once; but it is closed only after the socket has been told (`drop_reference`), so then another one is asked.
-    pub(crate) fn of_descriptor<R>(&self, ask: impl Fn(RawFd) -> R) -> R {
-        loop {
-            let fd = self.fd.load(Ordering::Acquire);
-            let answer = ask(fd);
-            if self.fd.load(Ordering::Acquire) == fd {
-                return answer;
-            }
-        }
-    }
-
     /// Whether the kernel listens on the same port with the program's descriptor.
     pub fn has_twin(&self) -> bool {
         self.settings.lock().has_twin
@@ -283,11 +258,6 @@ impl Socket {
 
     pub(crate) fn add_reference(&self) {
         self.references.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// `fd`, which is in the descriptor table as one of its descriptors, is the one that it knows of, if it knows of none.
-    pub(crate) fn has_descriptor(&self, fd: RawFd) {
-        let _ = self.fd.compare_exchange(NO_FD, fd, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The EPOLL bits that hold, as last published.

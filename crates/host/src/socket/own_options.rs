@@ -1,8 +1,6 @@
-//! Options that the library acts on itself: SO_LINGER, the two time limits, the sizes of buffers; and how many a program has set at all.
+//! Options that the library acts on itself: SO_LINGER, the sizes of buffers; and how many a program has set at all.
 
 use super::{Socket, stream};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use toe_abi::entry::FlowOption;
 use toe_abi::errno::Errno;
 use toe_base::limits::RECEIVE_WINDOW_MAX;
@@ -13,9 +11,6 @@ const RECEIVE_BUFFER_MIN: u32 = 2304;
 const SO_BUF_LOCK: i32 = 72;
 const SEND_LOCKED: i32 = 1;
 const RECEIVE_LOCKED: i32 = 2;
-/// A time limit of no time: whoever would wait does not. 0 is none.
-const AT_ONCE: u64 = u64::MAX;
-
 /// What Linux makes of the size of a buffer: twice the value, which of a negative one is as large as can be, unless it is forced.
 fn buffer(value: i32, is_forced: bool) -> u32 {
     let value = if is_forced { value.max(0) } else { value };
@@ -62,43 +57,10 @@ impl Socket {
         }
         self.settings.lock().send_limit = Some(size);
         self.with_stream(|_, stream, _| {
-            stream.set_send_limit(size);
+            stream.send.set_limit(stream.direct.as_deref_mut(), size);
             // Who waits for room may have it now. Linux says so each time: edge-triggered sets tell it again.
             stream.publish(stream.ready() & stream::OUT);
         });
-    }
-
-    /// SO_RCVTIMEO or SO_SNDTIMEO from a `struct timeval`.
-    pub(super) fn set_time_limit(cell: &AtomicU64, value: &[u8]) -> Result<(), Errno> {
-        let (secs, rest) = value.split_first_chunk().ok_or(Errno::EINVAL)?;
-        let (secs, us) = (i64::from_ne_bytes(*secs), rest.first_chunk().ok_or(Errno::EINVAL)?);
-        let us = i64::from_ne_bytes(*us);
-        if !(0..1_000_000).contains(&us) {
-            return Err(crate::errno::EDOM);
-        }
-        let limit = match u64::try_from(secs) {
-            Ok(secs) => secs.saturating_mul(1_000_000).saturating_add(us as u64).min(AT_ONCE - 1),
-            Err(_) => AT_ONCE,
-        };
-        cell.store(limit, Ordering::Relaxed);
-        Ok(())
-    }
-
-    pub(super) fn time_limit(cell: &AtomicU64) -> Option<Duration> {
-        match cell.load(Ordering::Relaxed) {
-            0 => None,
-            AT_ONCE => Some(Duration::ZERO),
-            us => Some(Duration::from_micros(us)),
-        }
-    }
-
-    /// As a `struct timeval`.
-    pub(super) fn time_limit_value(cell: &AtomicU64) -> [u8; 16] {
-        let us = Self::time_limit(cell).unwrap_or_default().as_micros() as u64;
-        let mut value = [0; 16];
-        value[..8].copy_from_slice(&(us / 1_000_000).to_ne_bytes());
-        value[8..].copy_from_slice(&(us % 1_000_000).to_ne_bytes());
-        value
     }
 }
 
@@ -106,13 +68,10 @@ impl Socket {
 mod tests {
     use super::*;
     use crate::socket::options::values::Linger;
+    use std::time::Duration;
 
     fn linger(on: i32, secs: i32) -> Vec<u8> {
         [on.to_ne_bytes(), secs.to_ne_bytes()].concat()
-    }
-
-    fn limit(secs: i64, us: i64) -> Vec<u8> {
-        [secs.to_ne_bytes(), us.to_ne_bytes()].concat()
     }
 
     #[test]
@@ -125,20 +84,6 @@ mod tests {
         assert_eq!(saved.set(&linger(0, 9)), Ok(()));
         assert_eq!((saved.time(), saved.value().to_vec()), (None, linger(0, 5)));
         assert_eq!(saved.set(&linger(1, 2)[..4]), Err(Errno::EINVAL));
-    }
-
-    #[test]
-    fn a_negative_time_limit_is_no_time() {
-        let cell = AtomicU64::new(0);
-        assert_eq!(Socket::time_limit(&cell), None);
-        assert_eq!(Socket::set_time_limit(&cell, &limit(-1, 0)), Ok(()));
-        assert_eq!(Socket::time_limit(&cell), Some(Duration::ZERO));
-        assert_eq!(Socket::time_limit_value(&cell).to_vec(), limit(0, 0));
-        assert_eq!(Socket::set_time_limit(&cell, &limit(i64::MAX, 7)), Ok(()));
-        assert!(Socket::time_limit(&cell).is_some_and(|limit| limit > Duration::from_secs(1 << 40)));
-        assert_eq!(Socket::set_time_limit(&cell, &limit(0, 1_000_000)), Err(crate::errno::EDOM));
-        assert_eq!(Socket::set_time_limit(&cell, &limit(0, 0)), Ok(()));
-        assert_eq!(Socket::time_limit(&cell), None);
     }
 
     #[test]
@@ -155,7 +100,7 @@ mod tests {
             (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1i32.to_ne_bytes().to_vec()),
             (libc::SOL_SOCKET, libc::SO_SNDBUF, 70_000i32.to_ne_bytes().to_vec()),
             (libc::SOL_SOCKET, libc::SO_LINGER, linger(1, 3)),
-            (libc::SOL_SOCKET, libc::SO_RCVTIMEO, limit(2, 5)),
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO, [2i64.to_ne_bytes(), 5i64.to_ne_bytes()].concat()),
         ];
         for (level, name, value) in &set {
             assert_eq!(socket.set_option(*level, *name, value), Ok(()));

@@ -13,11 +13,11 @@ impl Socket {
         let Some((mut queue, slot_id)) = self.lock_owner_queue() else { return };
         queue.write_options(Some(slot_id));
         let Some((io, stream)) = queue.stream(slot_id, self) else { return };
-        if let Some(anchor) = stream.anchor {
+        if let Some(anchor) = stream.custody.anchor {
             // The receiver is believed only then, if the anchor had been another connection's.
             io.command(Command::Lend { anchor });
         }
-        let flow = (stream.link == Link::Open && !stream.let_go).then_some(stream.flow);
+        let flow = (stream.link == Link::Open && !stream.custody.has_let_go()).then_some(stream.flow);
         // One between programs may get a channel later.
         let may_be_direct = flow.is_some_and(|flow| queue.flow_info(flow).port == LOCAL);
         drop(queue);

@@ -40,7 +40,7 @@ impl Socket {
         if level == libc::SOL_SOCKET && matches!(name, libc::SO_REUSEADDR | libc::SO_REUSEPORT) {
             let value = self.shares_name();
             self.tell_engine(level, FlowOption::SharesName, value);
-            if self.kind() == Kind::Listener && self.descriptor().is_some() {
+            if self.kind() == Kind::Listener && self.fds.known().is_some() {
                 // What it had when it began to listen the engine has seen on its twin.
                 self.settings.lock().shares_name_now = Some(value);
             }

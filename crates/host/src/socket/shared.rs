@@ -11,7 +11,7 @@ use toe_abi::entry::Command;
 
 /// Device and inode of the open file behind a descriptor.
 pub(crate) fn file_of(fd: RawFd) -> Option<(u64, u64)> {
-    if fd == super::NO_FD {
+    if fd == super::descriptors::NO_FD {
         // Of sockets that wait to be used again, which may be many, the kernel need not be asked.
         return None;
     }
@@ -33,16 +33,12 @@ impl Socket {
 
     /// Only with the registry's lock: without it the socket could be another connection's by now.
     pub(crate) fn note_as(&self, file: Option<(u64, u64)>) {
-        if let Some((device, inode)) = file {
-            self.device.store(device, Ordering::Relaxed);
-            self.inode.store(inode, Ordering::Relaxed);
-        }
+        file.into_iter().for_each(|file| self.file.note(file));
     }
 
     /// Whether it is that open file. What was noted is asked again: an anchor is another connection's once it has been closed.
     pub(crate) fn is_file(&self, file: (u64, u64)) -> bool {
-        let noted = (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed));
-        noted == file && self.of_descriptor(file_of) == Some(file)
+        self.file.get() == Some(file) && self.fds.ask(file_of) == Some(file)
     }
 
     pub fn set_nonblocking(&self, on: bool) {
@@ -59,7 +55,7 @@ impl Socket {
     }
 
     fn shared_nonblocking(&self) -> bool {
-        let flags = self.of_descriptor(|fd| crate::sys::fcntl(fd, libc::F_GETFL, 0)).unwrap_or(0);
+        let flags = self.fds.ask(|fd| crate::sys::fcntl(fd, libc::F_GETFL, 0)).unwrap_or(0);
         // A twin is non-blocking for the library's sake when it is marked so.
         let for_library = self.kind() == Kind::Listener && flags & TWIN_MARK != 0;
         flags & libc::O_NONBLOCK != 0 && !for_library
@@ -80,7 +76,7 @@ pub(crate) fn is_single(socket: &Socket) -> bool {
 
 /// The program has closed a connection that other processes may have, too.
 pub(super) fn close_copy(io: &mut QueueIo, stream: &Stream) {
-    if let (Some(anchor), Some(socket)) = (stream.anchor, stream.socket)
+    if let (Some(anchor), Some(socket)) = (stream.custody.anchor, stream.custody.socket())
         && socket.is_shared()
     {
         io.command(Command::CloseCopy { lifetime: anchor });
@@ -128,7 +124,7 @@ mod tests {
         socket.add_reference();
         crate::fd_release::remove(first.as_raw_fd());
         fd_table::put_counted(second.as_raw_fd(), socket);
-        assert_eq!(socket.descriptor(), Some(second.as_raw_fd()));
+        assert_eq!(socket.fds.known(), Some(second.as_raw_fd()));
         crate::fd_release::remove(second.as_raw_fd());
     }
 }

@@ -34,12 +34,13 @@ impl Socket {
 
     /// Whether its program has taken its connection back, and may connect anew; and then which directions it has shut since.
     pub fn disconnected(&self) -> Option<Option<Shutdown>> {
-        self.peek_stream(|stream| stream.disconnected()).flatten()
+        self.peek_stream(|stream| stream.link.is_disconnected().then(|| stream.half_close.shut_by_program()))
+            .flatten()
     }
 
     /// Where the urgent byte is, if there is one that has not been read past.
     pub(crate) fn urgent_at(&self) -> Option<u64> {
-        self.peek_stream(|stream| stream.urgent.position_in_stream()).flatten()
+        self.peek_stream(|stream| stream.recv.urgent.position_in_stream()).flatten()
     }
 
     pub fn tells_by_signals(&self) -> bool {
@@ -54,9 +55,9 @@ impl Socket {
 
 /// The `state` that the engine tells of a connection, with what the peer has said itself and the engine may not know yet.
 pub(super) fn known_state(socket: &Socket, state: u8) -> u8 {
-    match (state, socket.peek_stream(|stream| (stream.link, stream.peer_closed))) {
+    match (state, socket.peek_stream(|stream| (stream.link, stream.half_close.has_peer_closed()))) {
         (0, _) => 0,
-        (_, Some((Link::Closed, _))) => CLOSED,
+        (_, Some((Link::Closed(_), _))) => CLOSED,
         (ESTABLISHED, Some((_, true))) => CLOSE_WAIT,
         (FIN_WAIT1, Some((_, true))) => CLOSING,
         (FIN_WAIT2, Some((_, true))) => TIME_WAIT,

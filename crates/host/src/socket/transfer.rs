@@ -55,7 +55,10 @@ fn received(
 /// what this process has handed to the engine comes first: whether to look again.
 fn may_have_more_behind_shut(socket: &Socket) -> bool {
     let ends_by_shut = socket.peek_stream(|stream| {
-        stream.read_shut && !stream.peer_closed && stream.link == stream::Link::Open && stream.error().is_ok()
+        stream.half_close.is_read_shut()
+            && !stream.half_close.has_peer_closed()
+            && stream.link == stream::Link::Open
+            && !stream.so_error.waits()
     });
     ends_by_shut == Some(true) && socket.let_engine_finish()
 }
@@ -155,7 +158,7 @@ impl Socket {
         } else {
             let pace = flags.wait_all.then(|| Pace::new(all, &got));
             let waited = when_settled(self, &mut attempt, |attempt| {
-                let on = Socket::block(call, self.receive_timeout(), Some(&got));
+                let on = Socket::block(call, self.time_limits.receive.get(), Some(&got));
                 block_on(BlockOn { pace: pace.as_ref(), ..on }, attempt)
             });
             match waited {
@@ -185,22 +188,24 @@ impl Socket {
         (waits, all, (has_looked, got, known)): (bool, usize, (bool, usize, usize)),
     ) -> Option<Look> {
         let room = into.left();
-        let has =
-            |stream: &stream::Stream| stream.fills(room) || known > 0 && stream.most_readable() >= known;
+        let has = |stream: &stream::Stream| {
+            let unread = stream.recv.unread();
+            stream.ulp.fills(unread, room) || known > 0 && stream.ulp.most_readable(unread) >= known
+        };
         self.with_ready_stream(has, |io, stream, slot_id| {
             if !call.is_on() {
                 return Look::Over(Err(Errno::EBADF), all);
             }
-            if stream.disconnected().is_some() && has_looked {
+            if stream.link.is_disconnected() && has_looked {
                 // Another thread has disconnected it meanwhile: that is not what the error is for that waits.
                 let over = if got > 0 { Ok(Attempt::Done(0)) } else { Err(Errno::EPIPE) };
                 return Look::Over(over, all);
             }
-            if got > 0 && stream.is_at_mark() {
+            if got > 0 && stream.recv.is_at_mark() {
                 // Linux: a call that has bytes ends before the urgent one, which only the next one may leave out.
                 return Look::Over(Ok(Attempt::Done(0)), all);
             }
-            let there = stream.most_readable().min(room);
+            let there = stream.ulp.most_readable(stream.recv.unread()).min(room);
             if known == 0 && there > into.most_at_once() {
                 return Look::Unprepared(there);
             }
@@ -209,7 +214,7 @@ impl Socket {
                 true if patient || !flags.peek => all,
                 // A peek that does not wait takes what is there.
                 true => 1,
-                false => stream.low_water.clamp(1, all),
+                false => stream.recv.low_water.clamp(1, all),
             };
             // What was copied makes room for more to come; so all but a peek take it bit by bit.
             let target = if flags.peek { at_least } else { 1 };
@@ -263,7 +268,7 @@ impl Socket {
             len -= got;
             if flags.peek {
                 // What stays would be looked at again: behind as much as was looked at, only its number counts.
-                let there = self.peek_stream(|stream| stream.countable()).unwrap_or(0);
+                let there = self.peek_stream(|stream| stream.recv.countable()).unwrap_or(0);
                 return Ok(if got < piece { got } else { there.clamp(got, got + len) });
             }
             if got == 0 {
@@ -272,7 +277,7 @@ impl Socket {
             flags.dont_wait |= !flags.wait_all;
             // The error that may be next is for the next call, and so is what is behind an urgent byte.
             let ends = |stream: &mut stream::Stream| {
-                stream.is_at_mark() || stream.unread() == 0 && !stream.error().is_ok()
+                stream.recv.is_at_mark() || stream.recv.unread() == 0 && stream.so_error.waits()
             };
             if self.peek_stream(ends) == Some(true) {
                 break;
@@ -341,7 +346,7 @@ impl Socket {
             }
             loop {
                 source.refill();
-                let has = stream::Stream::sends_directly;
+                let has = |stream: &stream::Stream| stream.send.sends_directly(stream.direct.as_deref());
                 let step = self.with_ready_stream(has, |io, stream, _| {
                     if !call.is_on() {
                         return Err(Errno::EBADF);
@@ -377,7 +382,7 @@ impl Socket {
             self.at_once(&mut attempt)
         } else {
             when_settled(self, &mut attempt, |attempt| {
-                block_on(Socket::block(call, self.send_timeout(), Some(&sent)), attempt)
+                block_on(Socket::block(call, self.time_limits.send.get(), Some(&sent)), attempt)
             })
         };
         if sent.get() > 0 {
@@ -398,7 +403,7 @@ impl Socket {
         let sent_by_engine = || {
             let (mut queue, slot_id) = self.lock_owner_queue()?;
             let (_, stream) = queue.stream(slot_id, self)?;
-            let (flow, directly) = (stream.flow, stream.sends_directly());
+            let (flow, directly) = (stream.flow, stream.send.sends_directly(stream.direct.as_deref()));
             (!directly && queue.flow_info(flow).port == LOCAL).then_some(())
         };
         if let (true, Some(owner_queue)) = (has_ended && sent_by_engine().is_some(), self.owner_queue()) {
@@ -462,17 +467,21 @@ impl Socket {
         let ended = state == super::state::CLOSED;
         let shut = self.with_stream(|io, stream, _| {
             match stream.link {
-                Link::Closed => {
-                    stream.shut_disconnected(how);
+                Link::Closed(_) => {
+                    if stream.link.is_disconnected() {
+                        // An error, but it is shut all the same.
+                        stream.half_close.shut(how);
+                        stream.publish(stream::ALL);
+                    }
                     return Err(Errno::ENOTCONN);
                 }
                 // Both SYNs have crossed: of Linux the FIN goes out when the connection stands.
-                Link::Connecting if state == super::state::SYN_RECV => {}
-                Link::Connecting => {
+                Link::Connecting { .. } if state == super::state::SYN_RECV => {}
+                Link::Connecting { .. } => {
                     stream.disconnect(io, true);
                     return Ok((false, false));
                 }
-                Link::Moved => return Err(MOVED),
+                Link::Moved { .. } => return Err(MOVED),
                 Link::Open if ended => return Err(Errno::ENOTCONN),
                 // Linux: "connecting" is over with it, also for whoever has not asked how that went. Who waits in connect hears it.
                 Link::Open if stream.connect_answer == stream::ConnectAnswer::InProgress => {
@@ -480,17 +489,17 @@ impl Socket {
                 }
                 Link::Open => {}
             }
-            if how != Shutdown::Read && !stream.write_shut {
+            if how != Shutdown::Read && !stream.half_close.is_write_shut() {
                 io.shut_write(stream);
             }
             // As in Linux, what arrives later can still be read, unless both directions are shut.
-            if how != Shutdown::Write && !stream.read_shut {
-                stream.read_shut = true;
+            if how != Shutdown::Write && !stream.half_close.is_read_shut() {
+                stream.half_close.shut(Shutdown::Read);
                 let option = FlowOption::ReceiveShut;
                 io.command(Command::SetOption { flow: stream.flow, option, value: 1 });
             }
             stream.publish(stream::ALL);
-            Ok((stream.read_shut && stream.write_shut, stream.direct.is_some()))
+            Ok((stream.half_close.shut_by_program() == Some(Shutdown::Both), stream.direct.is_some()))
         });
         let (takes_nothing, has_channel) = shut.ok_or(Errno::ENOTCONN)??;
         if takes_nothing {
@@ -506,7 +515,7 @@ impl Socket {
 
 /// Another thread connects the socket: where the peer is on this machine, Linux has its answer before anybody else gets at the socket.
 fn let_connect_answer(socket: &Socket) {
-    let connects = socket.with_stream(|_, stream, _| stream.link == Link::Connecting);
+    let connects = socket.with_stream(|_, stream, _| stream.link.is_connecting());
     if let (Some(true), Some(owner_queue)) = (connects, socket.owner_queue()) {
         owner_queue.session.finish();
     }

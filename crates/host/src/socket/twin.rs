@@ -3,12 +3,11 @@
 //! it from the program as long as it has the name.
 
 use crate::session::Session;
-use crate::socket::{NO_FD, Socket};
+use crate::socket::Socket;
 use crate::sys;
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use toe_abi::attach::{Reply, Request};
 use toe_abi::errno::Errno;
 
@@ -52,16 +51,8 @@ impl Socket {
     pub(super) fn keep_twin(&self, twin: sys::Fd) {
         let twin = sys::move_to_high(twin);
         crate::fd_words::mark_internal(twin.raw());
-        self.drop_twin();
-        self.own_twin.store(twin.into_raw(), Ordering::Release);
-    }
-
-    /// The name is the kernel's to give again.
-    pub(super) fn drop_twin(&self) {
-        let twin = self.own_twin.swap(NO_FD, Ordering::AcqRel);
-        if twin != NO_FD {
-            crate::fd_words::forget_internal(twin);
-            let _ = sys::close(twin);
-        }
+        // The name before is the kernel's to give again.
+        self.fds.own_twin.close();
+        self.fds.own_twin.keep(twin.into_raw());
     }
 }

@@ -25,7 +25,7 @@ fn set_mark(fd: RawFd, on: bool) -> Result<(), Errno> {
 
 impl Socket {
     pub(super) fn mark_keys(&self) -> Result<(), Errno> {
-        self.of_descriptor(|fd| set_mark(fd, true))
+        self.fds.ask(|fd| set_mark(fd, true))
     }
 
     /// The anchor `fd` is to serve another connection.
@@ -35,6 +35,6 @@ impl Socket {
 
     /// What the library has set among the flags of its descriptor, and the program is neither to see nor to take away.
     pub fn own_flags(&self) -> i32 {
-        if self.peek_stream(|stream| stream.tls.is_some()) == Some(true) { MARK } else { 0 }
+        if self.peek_stream(|stream| stream.ulp.tls.is_some()) == Some(true) { MARK } else { 0 }
     }
 }

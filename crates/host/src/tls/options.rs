@@ -9,7 +9,7 @@ use super::{TLS_RX, TLS_RX_EXPECT_NO_PAD, TLS_TX, TLS_TX_ZEROCOPY_RO, Tls};
 use crate::errno::ENOENT;
 use crate::queue::QueueIo;
 use crate::socket::Socket;
-use crate::socket::stream::Stream;
+use crate::socket::stream::{IN, Stream};
 use toe_abi::errno::Errno;
 
 const EBUSY: Errno = Errno(libc::EBUSY as u16);
@@ -29,7 +29,7 @@ impl Socket {
         if name[..len.unwrap_or(name.len().min(NAME_MAX - 1))] != *NAME {
             return Err(Errno::ENOPROTOOPT);
         }
-        if self.peek_stream(|stream| stream.tls.is_some()) == Some(true) {
+        if self.peek_stream(|stream| stream.ulp.tls.is_some()) == Some(true) {
             return Err(EEXIST);
         }
         if !self.is_established() {
@@ -38,12 +38,12 @@ impl Socket {
         if self.is_shared() || self.mark_keys().is_err() {
             return Err(ENOENT);
         }
-        self.with_stream(|_, stream, _| stream.tls = Some(Box::default())).ok_or(Errno::ENOTCONN)
+        self.with_stream(|_, stream, _| stream.ulp.tls = Some(Box::default())).ok_or(Errno::ENOTCONN)
     }
 
     /// The name that was set, with zeros behind it; nothing if none was.
     pub(crate) fn upper_protocol(&'static self, out: &mut [u8]) -> usize {
-        if self.peek_stream(|stream| stream.tls.is_some()) != Some(true) {
+        if self.peek_stream(|stream| stream.ulp.tls.is_some()) != Some(true) {
             return 0;
         }
         let mut name = [0; NAME_MAX];
@@ -61,7 +61,7 @@ impl Socket {
 
     /// Its value, into as much room as the program has; how many bytes. EOPNOTSUPP before TCP_ULP.
     pub(crate) fn get_tls_option(&'static self, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
-        self.with_stream(|_, stream, _| match &stream.tls {
+        self.with_stream(|_, stream, _| match &stream.ulp.tls {
             Some(tls) => tls.get_option(name, out),
             None => Err(Errno::EOPNOTSUPP),
         })
@@ -80,13 +80,13 @@ fn switch(value: &[u8]) -> Result<bool, Errno> {
 
 impl Stream {
     fn set_tls_option(&mut self, io: &mut QueueIo, name: i32, value: &[u8]) -> Result<(), Errno> {
-        let tls = self.tls.as_mut().ok_or(Errno::ENOPROTOOPT)?;
+        let tls = self.ulp.tls.as_mut().ok_or(Errno::ENOPROTOOPT)?;
         match name {
             TLS_TX => {
                 let keys = tls.next_keys(value, true)?;
                 // What was sent before has the key from before.
                 self.end_records(io);
-                match &mut self.tls.as_mut().ok_or(Errno::ENOPROTOOPT)?.outgoing {
+                match &mut self.ulp.tls.as_mut().ok_or(Errno::ENOPROTOOPT)?.outgoing {
                     Some(outgoing) => outgoing.rekey(keys),
                     none => *none = Some(Outgoing::new(keys)),
                 }
@@ -97,7 +97,8 @@ impl Stream {
                     Some(incoming) => incoming.rekey(keys),
                     none => *none = Some(Incoming::new(keys)),
                 }
-                self.on_key();
+                // Whether there is something to read has changed.
+                self.publish(IN);
             }
             TLS_TX_ZEROCOPY_RO if value.len() == size_of::<u32>() => tls.zero_copy = switch(value)?,
             TLS_RX_EXPECT_NO_PAD if tls.opens(Version::Tls13) => tls.expects_no_padding = switch(value)?,

@@ -103,27 +103,30 @@ impl Host {
                 continue;
             }
             match entry {
-                ChannelEntry::Begin { after, .. } => self.direct.on_begin(after),
+                ChannelEntry::Begin { after, .. } => self.direct.recv.on_begin(after),
                 ChannelEntry::Data { data, .. } => {
-                    if !self.channel.end.is_peer_data(data) || self.direct.unread() > UNREAD_MAX {
+                    if !self.channel.end.is_peer_data(data) || self.direct.recv.unread() > UNREAD_MAX {
                         return self.is_broken = true;
                     }
                     let begin = ChannelLayout::data(other);
                     assert!(data.offset >= begin && data.offset + u64::from(data.len) <= begin + DATA_LEN);
-                    let ahead = self.direct.early_bytes(self.by_engine);
-                    assert!(self.direct.is_holding() || ahead == 0, "nothing waits, and {ahead} bytes do");
-                    if let Some(data) = self.direct.on_data(data, self.by_engine) {
+                    let ahead = self.direct.recv.early_bytes(self.by_engine);
+                    assert!(
+                        self.direct.recv.is_holding() || ahead == 0,
+                        "nothing waits, and {ahead} bytes do"
+                    );
+                    if let Some(data) = self.direct.recv.on_data(data, self.by_engine) {
                         self.read(memory, data);
                     }
                 }
                 ChannelEntry::Want { .. } => self.direct.on_want(&mut self.channel),
                 ChannelEntry::Space { .. } => self.direct.on_space(&mut self.channel),
-                ChannelEntry::End { .. } => _ = self.direct.on_end(self.by_engine),
+                ChannelEntry::End { .. } => _ = self.direct.recv.on_end(self.by_engine),
                 ChannelEntry::Urgent { .. } | ChannelEntry::After { .. } => {}
             }
         }
         self.channel.end.publish_head();
-        while let Some(data) = self.direct.next_in_order(self.by_engine) {
+        while let Some(data) = self.direct.recv.next_in_order(self.by_engine) {
             self.read(memory, data);
         }
     }
@@ -146,9 +149,9 @@ impl Host {
                 self.direct.publish(&mut self.channel, data);
             }
         }
-        let outstanding = self.direct.send.outstanding();
+        let outstanding = self.direct.send.memory.outstanding();
         self.direct.reclaim(&mut self.channel);
-        assert!(self.direct.send.outstanding() <= outstanding, "more is outstanding than was sent");
+        assert!(self.direct.send.memory.outstanding() <= outstanding, "more is outstanding than was sent");
     }
 
     fn end(&mut self, memory: &ChannelMemory, what: u8) {
@@ -163,10 +166,10 @@ impl Host {
             3 => _ = self.direct.want(&mut self.channel, true),
             4 => self.direct.answer_want(&mut self.channel),
             5 => self.direct.done(),
-            6 => _ = self.direct.split(self.by_engine, u32::from(what)),
+            6 => _ = self.direct.recv.split(self.by_engine, u32::from(what)),
             _ => assert!(
-                !self.direct.is_complete()
-                    || self.direct.arrived > 0
+                !self.direct.recv.is_complete()
+                    || self.direct.recv.arrived > 0
                     || memory.sent(SLOT, Side::Zero) < u64::MAX
             ),
         }

@@ -49,7 +49,7 @@ pub fn receive(socket: &'static Socket, into: &mut [IoSliceMut<'_>], flags: c_in
 /// Notes it where `toe why` finds it when a connection that another process had cannot go on in this one.
 pub fn explained(socket: &'static Socket, result: Result<usize, Errno>) -> Result<usize, Errno> {
     if result == Err(Errno::ENOBUFS)
-        && let Some(fd) = socket.descriptor()
+        && let Some(fd) = socket.fds.known()
     {
         let engine = socket.engine().index() as u8;
         why::set(fd, Decided { engine, ..Decided::new(why::Stack::Engine, Reason::OverQuota) });

@@ -10,7 +10,7 @@ impl Settings {
     pub fn apply(&self, io: &mut QueueIo, stream: &mut Stream) {
         let flow = stream.flow;
         for ((level, _, option, default), value) in OFFLOADED.iter().zip(self.offloaded) {
-            if let Some(value) = value.filter(|value| value != default && stream.heeds(*level)) {
+            if let Some(value) = value.filter(|value| value != default && stream.endpoints.heed(*level)) {
                 io.command(Command::SetOption { flow, option: *option, value });
             }
         }
@@ -36,10 +36,10 @@ impl Settings {
     /// The part of it that is the stream's own.
     pub(super) fn apply_here(&self, stream: &mut Stream) {
         if let Some(offered) = self.offered_window() {
-            stream.set_window(offered);
+            stream.recv.credit.set_window(offered);
         }
         if let Some(limit) = self.send_limit {
-            stream.set_send_limit(limit);
+            stream.send.set_limit(stream.direct.as_deref_mut(), limit);
         }
         // TCP_CORK goes with the bytes, too, as MSG_MORE does: the command that tells the engine may reach it after bytes that were given to it
         // later. The engine keeps it for what others send who have the connection.
@@ -47,11 +47,11 @@ impl Settings {
             let set = OFFLOADED.iter().zip(self.offloaded).find(|((_, _, option, _), _)| *option == wanted);
             set.and_then(|(_, value)| value).unwrap_or(0)
         };
-        stream.corked = value_of(FlowOption::Cork) != 0;
+        stream.send.corked = value_of(FlowOption::Cork) != 0;
         stream.set_unsent_low_water(value_of(FlowOption::UnsentLowWater));
         if let Some(low_water) = self.low_water {
-            stream.low_water = low_water as usize;
+            stream.recv.low_water = low_water as usize;
         }
-        stream.urgent.inline = self.remembered[OOB_INLINE].is_some_and(|on| on != 0);
+        stream.recv.urgent.inline = self.remembered[OOB_INLINE].is_some_and(|on| on != 0);
     }
 }

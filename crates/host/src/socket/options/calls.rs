@@ -6,6 +6,7 @@ use crate::socket::options::{
     offloaded_value, pacing_entry, pacing_rate,
 };
 use crate::socket::saved_options::WITHOUT_EFFECT;
+use crate::socket::stream::Link;
 use crate::socket::{Kind, Socket};
 use crate::tls;
 use std::sync::atomic::Ordering;
@@ -22,8 +23,8 @@ impl Socket {
             (libc::IPPROTO_TCP, libc::TCP_ULP) => return self.set_upper_protocol(value),
             (tls::SOL_TLS, _) => return self.set_tls_option(name, value),
             (libc::SOL_SOCKET, libc::SO_LINGER) => self.set_linger(level, value)?,
-            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Self::set_time_limit(&self.receive_timeout, value)?,
-            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Self::set_time_limit(&self.send_timeout, value)?,
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => self.time_limits.receive.set(value)?,
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => self.time_limits.send.set(value)?,
             (
                 libc::SOL_SOCKET,
                 libc::SO_RCVBUF | libc::SO_RCVBUFFORCE | libc::SO_SNDBUF | libc::SO_SNDBUFFORCE,
@@ -34,7 +35,7 @@ impl Socket {
                 let low_water = low_water_of(u32::try_from(int(value)?).unwrap_or(u32::MAX), most);
                 self.settings.lock().low_water = Some(low_water);
                 self.with_stream(|_, stream, _| {
-                    stream.low_water = low_water as usize;
+                    stream.recv.low_water = low_water as usize;
                     stream.publish(0);
                 });
             }
@@ -63,7 +64,7 @@ impl Socket {
             let before = self.settings.lock().offloaded[at].replace(value).unwrap_or(default);
             self.tell_engine(level, option, value);
             match option {
-                FlowOption::Cork => _ = self.with_stream(|_, stream, _| stream.corked = value != 0),
+                FlowOption::Cork => _ = self.with_stream(|_, stream, _| stream.send.corked = value != 0),
                 FlowOption::UnsentLowWater => {
                     _ = self.with_stream(|_, stream, _| stream.set_unsent_low_water(value));
                 }
@@ -98,7 +99,7 @@ impl Socket {
         }
         if at == OOB_INLINE {
             self.with_stream(|_, stream, _| {
-                stream.urgent.inline = value != 0;
+                stream.recv.urgent.inline = value != 0;
                 stream.publish(0);
             });
         }
@@ -150,7 +151,7 @@ impl Socket {
                 self.settings.lock().receive_window.unwrap_or(RECEIVE_WINDOW_INITIAL) as i32
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
-                let now = self.peek_stream(|stream| stream.send.limit());
+                let now = self.peek_stream(|stream| stream.send.memory.limit());
                 now.or(self.settings.lock().send_limit).unwrap_or(crate::send_memory::SEND_LIMIT_INITIAL)
                     as i32
             }
@@ -159,10 +160,10 @@ impl Socket {
             (tls::SOL_TLS, _) => return self.get_tls_option(name, out),
             (libc::SOL_SOCKET, libc::SO_LINGER) => return Ok(put(out, &self.settings.lock().linger.value())),
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
-                return Ok(put(out, &Self::time_limit_value(&self.receive_timeout)));
+                return Ok(put(out, &self.time_limits.receive.value()));
             }
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
-                return Ok(put(out, &Self::time_limit_value(&self.send_timeout)));
+                return Ok(put(out, &self.time_limits.send.value()));
             }
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Ok(put(out, &self.congestion_name())),
             (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => return Ok(self.get_pacing_rate(out)),
@@ -182,8 +183,11 @@ impl Socket {
         if !waits.is_ok() {
             return waits;
         }
-        let noted =
-            self.flow_info().and_then(|info| self.peek_stream(|stream| stream.take_noted_error(&info)));
+        let Some(info) = self.flow_info() else { return Errno::OK };
+        let noted = self.peek_stream(|stream| match stream.link {
+            Link::Open => stream.so_error.take_noted(&info),
+            _ => Errno::OK,
+        });
         noted.unwrap_or(Errno::OK)
     }
 
@@ -254,8 +258,7 @@ impl Socket {
             let settings = self.settings.lock();
             (settings.names_set(), settings.saved.all())
         };
-        let limits = [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)];
-        let limits = limits.into_iter().filter(|(_, cell)| cell.load(Ordering::Relaxed) != 0);
+        let limits = self.time_limits.named().into_iter().filter(|(_, limit)| limit.get().is_some());
         let names = names.into_iter().chain(limits.map(|(name, _)| (libc::SOL_SOCKET, name)));
         for (level, name) in names {
             let mut value = [0; 16];
@@ -302,7 +305,7 @@ mod tests {
         let mut time = [0; 16];
         time[0] = 2;
         assert_eq!(socket.set_option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time), Ok(()));
-        assert_eq!(socket.receive_timeout(), Some(std::time::Duration::from_secs(2)));
+        assert_eq!(socket.time_limits.receive.get(), Some(std::time::Duration::from_secs(2)));
         socket.abandon();
     }
 

@@ -8,7 +8,7 @@ impl Socket {
     /// What bounds the receive window has changed.
     pub(crate) fn bound_window(&'static self, level: i32) {
         let Some(offered) = self.settings.lock().offered_window() else { return };
-        self.with_stream(|_, stream, _| stream.set_window(offered));
+        self.with_stream(|_, stream, _| stream.recv.credit.set_window(offered));
         self.tell_engine(level, FlowOption::ReceiveWindowMax, offered);
         if offered < RECEIVE_WINDOW_INITIAL {
             self.leave_channel();
@@ -17,7 +17,7 @@ impl Socket {
 
     pub(crate) fn tell_engine(&self, level: i32, option: FlowOption, value: u32) {
         self.with_stream(|io, stream, _| {
-            if !stream.let_go && stream.heeds(level) {
+            if !stream.custody.has_let_go() && stream.endpoints.heed(level) {
                 // What is only said beforehand of what is yet to be sent wakes nobody.
                 io.command_quietly(Command::SetOption { flow: stream.flow, option, value });
                 if !matches!((option, value), (FlowOption::Cork, 1)) {

@@ -9,7 +9,7 @@ use super::{OFFLOADED, RECEIVE_WINDOW_NEAR, REMEMBERED, Settings};
 use crate::queue::{Queue, QueueIo};
 use crate::slots::SlotId;
 use crate::socket::options::values::{Linger, low_water_of};
-use crate::socket::stream::{Link, Stream};
+use crate::socket::stream::Stream;
 use crate::socket::{Kind, Socket};
 use std::sync::atomic::Ordering;
 use toe_abi::command::SocketOptions;
@@ -141,10 +141,8 @@ impl Socket {
         let mut writer = Writer(&mut record);
         writer.put_some(SOCKET, libc::SO_ERROR, (ending != 0).then_some([ending]));
         settings.write_down(&mut writer);
-        for (name, cell) in
-            [(libc::SO_RCVTIMEO, &self.receive_timeout), (libc::SO_SNDTIMEO, &self.send_timeout)]
-        {
-            writer.put(SOCKET, name, &cell.load(Ordering::Relaxed).to_ne_bytes());
+        for (name, limit) in self.time_limits.named() {
+            writer.put(SOCKET, name, &limit.raw().to_ne_bytes());
         }
         Some(record)
     }
@@ -158,12 +156,8 @@ impl Socket {
             settings.take(&record);
             self.tells_unread.store(settings.tells_unread(), Ordering::Relaxed);
             each(&record, |level, name, value| match (level, name) {
-                (SOCKET, libc::SO_RCVTIMEO) => {
-                    self.receive_timeout.store(long(value).unwrap_or(0), Ordering::Relaxed)
-                }
-                (SOCKET, libc::SO_SNDTIMEO) => {
-                    self.send_timeout.store(long(value).unwrap_or(0), Ordering::Relaxed)
-                }
+                (SOCKET, libc::SO_RCVTIMEO) => self.time_limits.receive.set_raw(long(value).unwrap_or(0)),
+                (SOCKET, libc::SO_SNDTIMEO) => self.time_limits.send.set_raw(long(value).unwrap_or(0)),
                 (SOCKET, libc::SO_ERROR) => stream.ended_before(value.first().copied().unwrap_or(0)),
                 _ => {}
             });
@@ -176,12 +170,14 @@ impl Queue {
     fn write_options_of(&mut self, slot_id: SlotId) {
         let at = |io: &QueueIo, flow: FlowId| io.session.layout().socket_options(flow.slot());
         let Some(stream) = self.streams.get_mut(slot_id) else { return };
-        let has_ended = stream.let_go && stream.disconnected().is_none();
-        if has_ended || stream.link == Link::Moved || self.io.session.is_foreign() {
+        let has_ended = stream.custody.has_let_go() && !stream.link.is_disconnected();
+        if has_ended || stream.link.is_moved() || self.io.session.is_foreign() {
             return;
         }
         let ending = stream.ending();
-        if let Some(record) = stream.socket.and_then(|socket| socket.changed_options(stream.flow, ending)) {
+        if let Some(record) =
+            stream.custody.socket().and_then(|socket| socket.changed_options(stream.flow, ending))
+        {
             let _ = self.io.region.write_record(at(&self.io, stream.flow), &record);
         }
     }

@@ -2,12 +2,12 @@
 
 use crate::queue_io::QueueIo;
 use crate::slots::SlotId;
+use crate::socket::Shutdown;
 use crate::socket::flags::SendFlags;
 use crate::socket::received::How;
 use crate::socket::slices::{Source, Target};
-use crate::socket::stream::recv::leave_out_taken;
 use crate::socket::stream::send::may_tell_end;
-use crate::socket::stream::{Attempt, Link, Stream};
+use crate::socket::stream::{Attempt, Stream};
 use toe_abi::entry::Command;
 use toe_abi::errno::Errno;
 
@@ -19,7 +19,7 @@ impl Stream {
         from: &mut impl Source,
         flags: SendFlags,
     ) -> Result<Attempt, Errno> {
-        if self.makes_records() {
+        if self.ulp.makes_records() {
             self.send_records(io, from, flags)
         } else {
             self.send_bytes(io, from, flags)
@@ -36,23 +36,25 @@ impl Stream {
         target: usize,
         peek: bool,
     ) -> Result<Attempt, Errno> {
-        if self.link == Link::Moved {
+        if self.link.is_moved() {
             // What is unread is with whoever has it now, so its end is not here.
             return Ok(Attempt::Wait);
         }
-        if self.opens_records() {
+        if self.ulp.opens_records() {
             return self.recv_records(io, slot_id, into, peek);
         }
-        let over = self.read_shut || self.peer_closed || self.link == Link::Closed || !self.error.is_ok();
+        let over = self.half_close.is_read_over() || self.link.is_closed() || self.so_error.waits();
         let (most, skip) = self.heed_mark(io, slot_id, peek)?;
-        let there = self.received.len().min(most).saturating_sub(skip);
+        let there = self.recv.unread().min(most).saturating_sub(skip);
         if there > 0 && (there >= target || over || most < usize::MAX) {
             let how = How { skip, most: most.min(into.most_at_once()), peek };
-            let copied = self.received.copy_out(io, self.direct.as_deref(), into, how)?;
+            let copied = self.recv.received.copy_out(io, self.direct.as_deref(), into, how)?;
             if !peek {
-                self.settle_read(io, slot_id, &copied);
-                self.urgent.on_read(self.received.read());
-                leave_out_taken(self, io, slot_id);
+                self.lenders(io, slot_id, |recv, from| {
+                    recv.settle_read(from, &copied);
+                    recv.urgent.on_read(recv.received.read());
+                    recv.leave_out_taken(from);
+                });
                 self.publish(0);
             }
             let copied = copied.all();
@@ -60,7 +62,7 @@ impl Stream {
         }
         // A peek leaves out the urgent byte and looks behind it, where nothing may come any more.
         let is_all_left_out = there == 0 && over;
-        if !self.received.is_empty() && !is_all_left_out || self.link == Link::Connecting {
+        if !self.recv.received.is_empty() && !is_all_left_out || self.link.is_connecting() {
             return Ok(Attempt::Wait);
         }
         self.recv_nothing()
@@ -71,7 +73,7 @@ impl QueueIo {
     /// The stream's program sends no more.
     pub fn shut_write(&mut self, stream: &mut Stream) {
         stream.end_records(self);
-        stream.write_shut = true;
+        stream.half_close.shut(Shutdown::Write);
         if may_tell_end(stream) {
             self.tell_end(stream, false);
         }

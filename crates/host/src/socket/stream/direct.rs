@@ -12,19 +12,19 @@ use toe_abi::errno::Errno;
 impl Stream {
     /// What the peer put into the channel for this stream. `false`: it broke the contract.
     pub(crate) fn on_channel_entry(&mut self, channel: &mut Channel, entry: ChannelEntry) -> bool {
-        let pieces = self.received.pieces();
+        let pieces = self.recv.received.pieces();
         let Some(direct) = &mut self.direct else { return true };
         match entry {
             // For all connections: see `let_engine_be_first`.
             ChannelEntry::After { .. } => true,
             ChannelEntry::Begin { after, .. } => {
-                direct.on_begin(after);
+                direct.recv.on_begin(after);
                 true
             }
             ChannelEntry::Data { data, .. } => {
                 let is_sane = channel.end.is_peer_data(data)
-                    && direct.unread() <= u64::from(SEND_LIMIT_MAX)
-                    && pieces + direct.held() < PIECES_MAX;
+                    && direct.recv.unread() <= u64::from(SEND_LIMIT_MAX)
+                    && pieces + direct.recv.held() < PIECES_MAX;
                 if is_sane {
                     self.on_direct_data(data);
                 }
@@ -35,7 +35,7 @@ impl Stream {
                 true
             }
             ChannelEntry::End { abort, .. } => {
-                let is_sane = pieces + direct.held() < PIECES_MAX;
+                let is_sane = pieces + direct.recv.held() < PIECES_MAX;
                 crate::socket::stream::direct::on_peer_end(self, abort && is_sane);
                 is_sane
             }
@@ -47,11 +47,11 @@ impl Stream {
                 direct.on_space(channel);
                 // What was sent after the peer was asked may still be too much: it is asked again, when the ring has no room
                 // for that with the next drains.
-                let is_settled = direct.send.is_writable() || direct.want(channel, true);
+                let is_settled = direct.send.memory.is_writable() || direct.want(channel, true);
                 if is_settled && !channel.is_short() {
                     self.on_supply();
                 } else {
-                    self.retry_soon();
+                    self.send.shortage.retry_soon();
                     self.publish(0);
                 }
                 true
@@ -62,24 +62,24 @@ impl Stream {
     /// Bytes came through the channel.
     pub fn on_direct_data(&mut self, data: MemRange) {
         let Some(direct) = &mut self.direct else { return };
-        let in_order = direct.on_data(data, self.engine_arrived);
-        if let Some(data) = in_order.filter(|_| !self.let_go) {
-            self.is_unwanted |= self.read_shut && self.write_shut;
-            self.received.append(Source::Channel, data);
-            self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
+        let in_order = direct.recv.on_data(data, self.recv.from_engine);
+        if let Some(data) = in_order.filter(|_| !self.custody.has_let_go()) {
+            self.half_close.on_direct_data();
+            self.recv.received.append(Source::Channel, data);
+            self.publish(if self.recv.unread() >= self.recv.low_water { IN } else { 0 });
         }
     }
 }
 
 /// The peer has told its end. The engine will, too.
 pub fn on_peer_end(stream: &mut Stream, abort: bool) {
-    let is_heard = stream.link == Link::Open && !stream.let_go;
+    let is_heard = stream.link == Link::Open && !stream.custody.has_let_go();
     let Some(direct) = stream.direct.as_mut().filter(|_| is_heard) else { return };
     if !abort {
-        if direct.on_end(stream.engine_arrived) {
+        if direct.recv.on_end(stream.recv.from_engine) {
             stream.on_peer_closed();
         }
-    } else if stream.send.outstanding() == 0 {
+    } else if stream.send.memory.outstanding() == 0 {
         // Else the engine has memory of this side, and is the one to give it back.
         stream.on_reset(None, Errno::ECONNRESET);
     }

@@ -1,9 +1,8 @@
 //! A connection that its program takes back: connect to AF_UNSPEC, or shutdown while it connects. Linux's `tcp_disconnect`: what was received
 //! and not read is dropped, and the socket is as one that never connected, but for an error.
 
-use super::{ALL, ConnectAnswer, DRAINED, Link, Stream};
+use super::{ALL, ConnectAnswer, DRAINED, HowClosed, Link, Stream};
 use crate::queue::QueueIo;
-use crate::socket::Shutdown;
 use crate::socket::received::Received;
 use crate::socket::urgent::Urgent;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,34 +19,37 @@ const ANSWER_WAITS: u8 = 8;
 impl Stream {
     /// Ends it; `had_connection`: the peer is to hear of it, and who looks here of an error.
     pub fn disconnect(&mut self, io: &mut QueueIo, had_connection: bool) {
-        if self.disconnected || self.link == Link::Moved {
+        if self.link.is_disconnected() || self.link.is_moved() {
             return;
         }
-        self.disconnected = true;
         if let Some(direct) = &mut self.direct {
             direct.let_go();
         }
-        if !self.let_go {
-            self.let_go = true;
+        if self.custody.let_go() {
             io.command(Command::Disconnect { flow: self.flow });
         }
-        self.link = Link::Closed;
         if had_connection {
-            self.error = Errno::ECONNRESET;
+            self.so_error.set(Errno::ECONNRESET);
         }
-        (self.received, self.urgent, self.tls) = (Received::default(), Urgent::default(), None);
-        (self.read_shut, self.write_shut, self.peer_closed) = (false, false, false);
-        self.port_left = self.addrs.take().map(|(local, _)| local.port());
+        (self.recv.received, self.recv.urgent, self.ulp.tls) = (Received::default(), Urgent::default(), None);
+        self.give_up_port();
         self.publish(ALL | DRAINED);
+    }
+
+    /// It has no connection any more, and the program's next one begins anew.
+    fn give_up_port(&mut self) {
+        let port = self.endpoints.take_port();
+        self.link = Link::Closed(HowClosed::Disconnected { port });
+        self.half_close.reopen();
     }
 
     /// How it has ended here, for whoever has it next; 0: it has not.
     pub fn ending(&self) -> u8 {
-        let waits = if self.error.is_ok() { 0 } else { ERROR_WAITS };
+        let waits = if self.so_error.waits() { ERROR_WAITS } else { 0 };
         let answer = if self.connect_answer == ConnectAnswer::InProgress { ANSWER_WAITS } else { 0 };
-        match (self.disconnected, self.link) {
-            (true, _) => DISCONNECTED | waits,
-            (false, Link::Closed) => CLOSED | waits | answer,
+        match self.link {
+            link if link.is_disconnected() => DISCONNECTED | waits,
+            Link::Closed(_) => CLOSED | waits | answer,
             _ => answer,
         }
     }
@@ -58,38 +60,18 @@ impl Stream {
         if ending & ANSWER_WAITS != 0 {
             self.connect_answer = ConnectAnswer::InProgress;
         }
-        self.end_is_reported = ending & CLOSED != 0 && !waits;
+        self.so_error.on_earlier_end(ending & CLOSED != 0 && !waits);
         if ending & DISCONNECTED != 0 {
-            (self.disconnected, self.let_go, self.link) = (true, true, Link::Closed);
-            (self.read_shut, self.write_shut) = (false, false);
-            self.port_left = self.addrs.take().map(|(local, _)| local.port());
-            self.error = if waits { Errno::ECONNRESET } else { Errno::OK };
+            self.custody.let_go();
+            self.give_up_port();
+            self.so_error.set(if waits { Errno::ECONNRESET } else { Errno::OK });
         }
     }
 
     /// The name of one that was not bound; it may have heard of it after that.
     pub fn port_left(&self) -> Option<SocketAddr> {
-        let port = self.port_left.or(self.addrs.map(|(local, _)| local.port()));
+        let left = self.link.port_left().flatten();
+        let port = left.or(self.endpoints.local().map(|local| local.port()));
         port.map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port))
-    }
-
-    /// shutdown of one that has no connection: an error, but it is shut all the same.
-    pub fn shut_disconnected(&mut self, how: Shutdown) {
-        if self.disconnected {
-            self.read_shut |= how != Shutdown::Write;
-            self.write_shut |= how != Shutdown::Read;
-            self.publish(ALL);
-        }
-    }
-
-    /// Whether it is disconnected, and then which directions its program has shut since.
-    pub fn disconnected(&self) -> Option<Option<Shutdown>> {
-        let shut = match (self.read_shut, self.write_shut) {
-            (true, true) => Some(Shutdown::Both),
-            (true, false) => Some(Shutdown::Read),
-            (false, true) => Some(Shutdown::Write),
-            (false, false) => None,
-        };
-        self.disconnected.then_some(shut)
     }
 }

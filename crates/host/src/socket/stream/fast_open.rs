@@ -3,14 +3,13 @@
 
 use super::{ConnectAnswer, OUT, Stream};
 use crate::socket::FastOpen;
-use crate::socket::stream::syn_room;
 use toe_abi::command::FlowInfo;
 
 impl Stream {
     /// The engine may have a cookie of the server's.
     pub fn open_fast(&mut self, fast: FastOpen, info: &FlowInfo) {
-        self.syn_room = syn_room(info);
-        if !self.waits_for_bytes() {
+        self.link.read_syn_room(info);
+        if !self.link.waits_for_bytes() {
             return;
         }
         if fast == FastOpen::Message {

@@ -14,33 +14,44 @@
 //! | reset, no data left | errno once, then 0 | errno once, then EPIPE | the same; no ERR once the errno was told |
 
 mod calls;
+mod credit;
+mod custody;
 mod direct;
 mod disconnect;
+mod endpoints;
 pub(crate) mod fast_open;
+mod half_close;
+mod link;
 mod records;
 mod recv;
 mod send;
+mod so_error;
 mod soft_error;
+mod ulp;
 mod unsent;
+
+pub use link::{HowClosed, Link};
 
 use crate::queue::QueueIo;
 use crate::send_memory::{Blocks, SendMemory};
 use crate::slots::SlotId;
-use crate::socket::Socket;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
+use crate::socket::shortage::Shortage;
 use crate::socket::urgent::{Plan, Urgent};
 use crate::socket::zerocopy::ZeroCopy;
-use crate::tls::Tls;
-use crate::tls::incoming::EKEYEXPIRED;
-use crate::tls::keys::EBADMSG;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use crate::socket::{Shutdown, Socket};
+use credit::WindowCredit;
+use custody::Custody;
+use endpoints::Endpoints;
+use half_close::HalfClose;
+use so_error::SoError;
 use std::sync::atomic::Ordering;
-use toe_abi::command::{FLOW_RECEIVE_SHUT, FLOW_WAITS_FOR_DATA, FlowInfo};
+use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
 use toe_abi::entry::{MemRange, ReceiveCredit};
 use toe_abi::errno::Errno;
-use toe_base::limits::RECEIVE_WINDOW_INITIAL;
-use toe_base::{AnchorHandle, FlowId};
+use toe_base::FlowId;
+use ulp::Ulp;
 use unsent::Unsent;
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
@@ -54,23 +65,6 @@ pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 pub const ALL: u32 = IN | OUT | ERR | HUP | RDHUP;
 /// Not an event of poll: all that was sent has been acknowledged. Wakes threads, not epoll sets.
 pub const DRAINED: u32 = 1 << 24;
-
-/// Credit that a sleeping engine need not be woken for: half of the smallest window that it offers, so the peer always
-/// has the other half to go on with. Less wakes would be a stall, more a system call for each message.
-const QUIET_CREDIT_MAX: u32 = RECEIVE_WINDOW_INITIAL / 2;
-
-/// What has become of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// `connect` is under way.
-    Connecting,
-    /// Established, perhaps with one or both directions shut.
-    Open,
-    /// Failed to connect, reset, or lost with the engine.
-    Closed,
-    /// Another process has it. The next call here shows the descriptor and takes it back.
-    Moved,
-}
 
 /// Which answer of `connect` the program has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,127 +86,78 @@ pub enum Attempt {
 #[derive(Clone, Copy, Debug)]
 pub struct SocketState {
     connect_answer: ConnectAnswer,
-    read_shut: bool,
-    write_shut: bool,
+    shut: Option<Shutdown>,
     low_water: usize,
-    error: Errno,
-    noted_errors_reported: u8,
+    so_error: SoError,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub struct Stream {
     pub flow: FlowId,
-    /// What this session has bound to it. `None`: it came from another process.
-    pub anchor: Option<AnchorHandle>,
-    /// `None`: waits in a listener, or the program has let go of it.
-    pub socket: Option<&'static Socket>,
-    pub waits_in_listener: bool,
+    pub custody: Custody<&'static Socket>,
     pub link: Link,
+    pub half_close: HalfClose,
     pub connect_answer: ConnectAnswer,
-    /// It connects, and the SYN waits for the first bytes that the program sends, and has room for so many (TCP Fast Open);
-    /// 0: it does not wait.
-    syn_room: u32,
-    /// The session has told the engine that it lets go.
-    pub let_go: bool,
-    /// Whoever had it before was told of its end.
-    end_is_reported: bool,
-    pub received: Received,
-    /// Bytes that the engine has brought, and those that were sent through it, ever.
-    engine_arrived: i64,
-    engine_sent: u64,
+    pub so_error: SoError,
+    pub recv: RecvHalf,
+    pub send: SendHalf,
     /// The stream's use of a channel.
     pub direct: Option<Box<Direct>>,
-    /// It is to be given back to the engine as soon as it can be: it is in [`crate::queue::Queue`]'s list of those.
-    pub yields: bool,
-    /// Bytes read for which the engine has no credit yet.
-    pub pending_credit: u32,
-    /// Bytes credited since a sleeping engine was last woken for them.
-    quiet_credit: u32,
-    /// How much of that may be.
-    quiet_credit_max: u32,
-    pub send: SendMemory,
-    /// TCP_CORK: behind all that is sent there is more to come.
-    pub corked: bool,
-    unsent: Unsent,
-    /// A send found no memory or no room in the ring.
-    starved: bool,
-    /// A send found the old ring still draining: the next `Sent` makes room.
-    draining: bool,
-    /// What SO_ERROR says.
-    error: Errno,
-    /// How many of the errors that the engine noted (modulo 256) had come when SO_ERROR last told one.
-    noted_errors_reported: u8,
+    pub ulp: Ulp,
+    pub endpoints: Endpoints,
+}
+
+/// What comes from the peer.
+#[derive(Debug)]
+pub struct RecvHalf {
+    pub received: Received,
+    /// Bytes that the engine has brought, ever.
+    from_engine: i64,
+    pub credit: WindowCredit,
     pub urgent: Urgent,
-    pub zerocopy: ZeroCopy,
-    /// TLS records instead of the bytes themselves.
-    pub tls: Option<Box<Tls>>,
     /// Fewer unread bytes than this do not count as readable (SO_RCVLOWAT).
     pub low_water: usize,
-    pub read_shut: bool,
-    pub write_shut: bool,
-    /// Bytes came through the channel after both directions were shut: the peer is to learn of it by RST, as from Linux. Those that
-    /// come by the engine came to it before, or it would have answered them itself; here they may be announced once more.
-    pub is_unwanted: bool,
-    pub peer_closed: bool,
-    /// It was over, as far as this process was told, when another one took it: that much is known.
-    was_over: bool,
-    /// Its program has taken it back ([`disconnect`]).
-    disconnected: bool,
-    port_left: Option<u16>,
-    pub addrs: Option<(SocketAddr, SocketAddr)>,
+}
+
+/// What goes to the peer.
+#[derive(Debug, Default)]
+pub struct SendHalf {
+    /// Memory that the engine sends from. That of a channel is [`Direct`]'s.
+    pub memory: SendMemory,
+    /// Bytes that were sent through the engine, ever.
+    to_engine: u64,
+    unsent: Unsent,
+    /// TCP_CORK: behind all that is sent there is more to come.
+    pub corked: bool,
+    pub shortage: Shortage,
+    pub zerocopy: ZeroCopy,
 }
 
 impl Stream {
-    fn new(flow: FlowId, link: Link, socket: Option<&'static Socket>) -> Stream {
+    fn new(flow: FlowId, link: Link, custody: Custody<&'static Socket>) -> Stream {
         Stream {
             flow,
-            anchor: None,
-            socket,
-            waits_in_listener: false,
+            custody,
             link,
+            half_close: HalfClose::default(),
             connect_answer: ConnectAnswer::Nothing,
-            syn_room: 0,
-            let_go: false,
-            received: Received::default(),
-            engine_arrived: 0,
-            engine_sent: 0,
+            so_error: SoError::NONE,
+            recv: RecvHalf::new(),
+            send: SendHalf::default(),
             direct: None,
-            yields: false,
-            pending_credit: 0,
-            quiet_credit: 0,
-            quiet_credit_max: QUIET_CREDIT_MAX,
-            send: SendMemory::default(),
-            corked: false,
-            unsent: Unsent::default(),
-            starved: false,
-            draining: false,
-            error: Errno::OK,
-            noted_errors_reported: 0,
-            urgent: Urgent::default(),
-            zerocopy: ZeroCopy::default(),
-            tls: None,
-            low_water: 1,
-            read_shut: false,
-            write_shut: false,
-            is_unwanted: false,
-            peer_closed: false,
-            was_over: false,
-            end_is_reported: false,
-            disconnected: false,
-            port_left: None,
-            addrs: None,
+            ulp: Ulp::default(),
+            endpoints: Endpoints::default(),
         }
     }
 
     pub fn connecting(flow: FlowId, socket: &'static Socket) -> Stream {
-        Stream::new(flow, Link::Connecting, Some(socket))
+        Stream::new(flow, Link::CONNECTING, Custody::of(socket))
     }
 
     /// A connection that came in and that nobody has taken yet.
     pub fn accepted(flow: FlowId) -> Stream {
-        let mut stream = Stream::new(flow, Link::Open, None);
-        stream.waits_in_listener = true;
+        let mut stream = Stream::new(flow, Link::Open, Custody::untaken());
         stream.connect_answer = ConnectAnswer::Result;
         stream
     }
@@ -224,16 +169,20 @@ impl Stream {
         info: &FlowInfo,
         (read, written): (i64, u64),
     ) -> Stream {
-        let mut stream = Stream::new(flow, Link::Open, Some(socket));
-        (stream.engine_arrived, stream.engine_sent) = (read, written);
+        let mut stream = Stream::new(flow, Link::Open, Custody::of(socket));
+        (stream.recv.from_engine, stream.send.to_engine) = (read, written);
         stream.connect_answer = ConnectAnswer::Result;
         // Numbers of Linux: the states in which our FIN has been seen. Of the peer's the engine tells again, behind the
         // bytes that came before it.
-        stream.write_shut = matches!(info.state, 4 | 5 | 6 | 7 | 9 | 11);
-        stream.read_shut = info.flags & FLOW_RECEIVE_SHUT != 0;
+        if matches!(info.state, 4 | 5 | 6 | 7 | 9 | 11) {
+            stream.half_close.shut(Shutdown::Write);
+        }
+        if info.flags & FLOW_RECEIVE_SHUT != 0 {
+            stream.half_close.shut(Shutdown::Read);
+        }
         if info.state == 2 {
-            stream.link = Link::Connecting;
-            stream.syn_room = crate::socket::stream::syn_room(info);
+            stream.link = Link::CONNECTING;
+            stream.link.read_syn_room(info);
         }
         stream.read_addrs(info);
         stream
@@ -244,27 +193,26 @@ impl Stream {
     pub fn can_be_given_back(&self) -> bool {
         let has_it = match self.link {
             Link::Open => true,
-            Link::Closed => self.received.private() > 0,
-            Link::Connecting | Link::Moved => false,
+            Link::Closed(_) => self.recv.received.private() > 0,
+            Link::Connecting { .. } | Link::Moved { .. } => false,
         };
-        has_it && !self.let_go
+        has_it && !self.custody.has_let_go()
     }
 
     /// The EPOLL bits that hold now.
     pub fn ready(&self) -> u32 {
-        let mut bits = if self.error.is_ok() && !self.zerocopy.has_untold() { 0 } else { ERR };
-        let is_away = self.link == Link::Moved && !self.was_over;
-        if self.link == Link::Connecting || is_away {
+        let mut bits = if self.so_error.waits() || self.send.zerocopy.has_untold() { ERR } else { 0 };
+        if let Link::Connecting { .. } | Link::Moved { was: None } = self.link {
             // As Linux has it: for the program to send what the SYN waits for.
-            return bits | if self.waits_for_bytes() { OUT } else { 0 };
+            return bits | if self.link.waits_for_bytes() { OUT } else { 0 };
         }
-        if self.disconnected {
-            let room = if self.unsent.counts_gap() { 0 } else { OUT };
-            return bits | HUP | room | if self.read_shut { IN | RDHUP } else { 0 };
+        if self.link.is_disconnected() {
+            let room = if self.send.unsent.counts_gap() { 0 } else { OUT };
+            return bits | HUP | room | if self.half_close.is_read_shut() { IN | RDHUP } else { 0 };
         }
-        let closed = self.link == Link::Closed || self.was_over;
-        let read_over = closed || self.read_shut || self.peer_closed;
-        let write_over = closed || self.write_shut;
+        let closed = self.link.was_over();
+        let read_over = closed || self.half_close.is_read_over();
+        let write_over = closed || self.half_close.is_write_shut();
         if read_over && write_over {
             bits |= HUP;
         }
@@ -272,70 +220,30 @@ impl Stream {
             bits |= IN | RDHUP;
         }
         // Of an urgent byte that is next, only what comes after it can be read.
-        let unread = self.received.len();
-        let skips = self.urgent.plan(self.received.read(), unread) == Plan::Skip;
-        if self.has_unread(self.low_water + usize::from(skips)) {
+        let unread = self.recv.unread();
+        let skips = self.recv.urgent.plan(self.recv.received.read(), unread) == Plan::Skip;
+        if self.ulp.is_readable(unread, self.recv.low_water + usize::from(skips)) {
             bits |= IN;
         }
-        if self.urgent.is_here(self.received.read(), unread) {
+        if self.recv.urgent.is_here(self.recv.received.read(), unread) {
             bits |= PRI;
         }
-        if write_over || self.has_room() {
+        if write_over || self.send.has_room(self.direct.as_deref()) {
             bits |= OUT;
         }
         bits
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.has_memory() && (self.unsent.is_low() || self.direct.as_ref().is_some_and(|d| d.is_sending()))
-    }
-
-    fn has_memory(&self) -> bool {
-        let memory = match &self.direct {
-            Some(direct) if direct.is_sending() => &direct.send,
-            _ => &self.send,
-        };
-        !self.starved && !self.draining && memory.is_writable()
-    }
-
-    /// Whether a send needs nothing from the engine. For room in the channel's ring it looks itself.
-    pub fn sends_directly(&self) -> bool {
-        let direct = self.direct.as_ref().filter(|direct| direct.is_sending());
-        !self.draining && direct.is_some_and(|direct| direct.send.is_writable())
-    }
-
-    /// Nothing announces what is waited for: look again soon.
-    pub fn retry_soon(&mut self) {
-        self.starved = true;
-    }
-
     /// Tells the socket what holds now; `key`: what has just happened.
     pub fn publish(&self, key: u32) {
-        if let Some(socket) = self.socket {
+        if let Some(socket) = self.custody.socket() {
             socket.publish(self.ready(), key);
         }
     }
 
-    /// The receive window is at most `bytes` (SO_RCVBUF).
-    pub fn set_window(&mut self, bytes: u32) {
-        self.quiet_credit_max = QUIET_CREDIT_MAX.min(bytes / 2);
-    }
-
-    pub fn unread_with_end(&self) -> usize {
-        self.received.len() + usize::from(self.peer_closed)
-    }
-
-    pub fn unread(&self) -> usize {
-        self.received.len()
-    }
-
-    pub fn error(&self) -> Errno {
-        self.error
-    }
-
     /// SO_ERROR: tells the error and forgets it.
     pub fn take_error(&mut self) -> Errno {
-        let error = std::mem::replace(&mut self.error, Errno::OK);
+        let error = self.so_error.take();
         if !error.is_ok() {
             self.publish(0);
         }
@@ -344,20 +252,13 @@ impl Stream {
 
     /// Both addresses, and how far away the peer is, once the engine has written them down.
     pub fn read_addrs(&mut self, info: &FlowInfo) {
-        self.send.set_round_trip(info.srtt_us);
-        self.addrs = info.local.to_socket_addr().zip(info.remote.to_socket_addr());
-    }
-
-    /// Of the two addresses only the peer's is known.
-    pub fn name_only(&mut self, remote: SocketAddr) {
-        let any: IpAddr =
-            if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        self.addrs = Some((SocketAddr::new(any, 0), remote));
+        self.send.memory.set_round_trip(info.srtt_us);
+        self.endpoints.read(info);
     }
 
     /// It connects, and the engine has not said anything of it yet.
     pub fn is_unanswered(&self) -> bool {
-        self.link == Link::Connecting && self.addrs.is_some_and(|(local, _)| local.port() == 0)
+        self.link.is_connecting() && self.endpoints.lacks_local()
     }
 
     /// The engine may have given it a port.
@@ -367,18 +268,9 @@ impl Stream {
         }
     }
 
-    /// Whether options of this level concern it: those of IP are for connections of its own version.
-    pub fn heeds(&self, level: i32) -> bool {
-        self.addrs.is_none_or(|(_, remote)| match level {
-            libc::IPPROTO_IP => remote.is_ipv4(),
-            libc::IPPROTO_IPV6 => remote.is_ipv6(),
-            _ => true,
-        })
-    }
-
     /// What `connect` returns now, `None` while it is under way.
     pub fn connect_result(&mut self) -> Option<Result<(), Errno>> {
-        if self.link == Link::Connecting && self.syn_room == 0 {
+        if self.link == Link::CONNECTING {
             return None;
         }
         let connect_answer = std::mem::replace(&mut self.connect_answer, ConnectAnswer::Result);
@@ -387,8 +279,10 @@ impl Stream {
         }
         // Who has it next is to hear that, too.
         let is_new = connect_answer == ConnectAnswer::InProgress;
-        self.socket.inspect(|socket| _ = socket.has_new_options.fetch_or(is_new, Ordering::Release));
-        if self.link == Link::Closed {
+        self.custody
+            .socket()
+            .inspect(|socket| _ = socket.has_new_options.fetch_or(is_new, Ordering::Release));
+        if self.link.is_closed() {
             let error = self.take_error();
             return Some(Err(if error.is_ok() { Errno::ECONNABORTED } else { error }));
         }
@@ -397,8 +291,8 @@ impl Stream {
 
     /// Puts back an error that was taken too early.
     pub fn put_error(&mut self, errno: Errno) {
-        if !self.tells_again(errno) {
-            self.error = errno;
+        if !self.ulp.tells_again(errno) {
+            self.so_error.set(errno);
             self.publish(0);
         }
     }
@@ -406,8 +300,8 @@ impl Stream {
     /// Whether the stream takes data at all. `Ok(false)`: it does not, but the call has already sent some
     /// (`partly`), so that the error is for the next call.
     pub fn send_error(&mut self, partly: bool) -> Result<bool, Errno> {
-        let over = self.write_shut || self.link == Link::Closed;
-        if self.error.is_ok() && !over {
+        let over = self.half_close.is_write_shut() || self.link.is_closed();
+        if !self.so_error.waits() && !over {
             return Ok(true);
         }
         if partly {
@@ -417,33 +311,28 @@ impl Stream {
         Err(if error.is_ok() { Errno::EPIPE } else { error })
     }
 
-    /// A send stopped for want of memory or ring room.
-    pub fn is_starved(&self) -> bool {
-        self.starved
-    }
-
     pub fn on_connected(&mut self, errno: Errno) {
-        if self.link != Link::Connecting {
+        if !self.link.is_connecting() {
             return;
         }
-        self.syn_room = 0;
         if errno.is_ok() {
             self.link = Link::Open;
             self.publish(OUT);
         } else {
-            self.link = Link::Closed;
-            self.error = errno;
+            self.link = Link::Closed(HowClosed::Lost);
+            self.so_error.set(errno);
             self.publish(ALL);
         }
     }
 
     pub fn on_data(&mut self, data: MemRange) {
         // What comes for a stream that has moved is announced again to whoever has it next.
-        if data.len == 0 || self.let_go || self.link == Link::Moved {
+        if data.len == 0 || self.custody.has_let_go() || self.link.is_moved() {
             return;
         }
         // One range may hold bytes from before the channel's and from after them.
-        let before = self.direct.as_ref().and_then(|direct| direct.split(self.engine_arrived, data.len));
+        let before =
+            self.direct.as_ref().and_then(|direct| direct.recv.split(self.recv.from_engine, data.len));
         if let Some(before) = before {
             self.take_engine_data(MemRange { offset: data.offset, len: before });
             let (offset, len) = (data.offset + u64::from(before), data.len - before);
@@ -451,70 +340,65 @@ impl Stream {
         } else {
             self.take_engine_data(data);
         }
-        self.publish(if self.received.len() >= self.low_water { IN } else { 0 });
+        self.publish(if self.recv.unread() >= self.recv.low_water { IN } else { 0 });
     }
 
     fn take_engine_data(&mut self, data: MemRange) {
-        self.engine_arrived += i64::from(data.len);
-        self.received.append(Source::Engine, data);
-        while let Some(data) = self.direct.as_mut().and_then(|d| d.next_in_order(self.engine_arrived)) {
+        self.recv.from_engine += i64::from(data.len);
+        self.recv.received.append(Source::Engine, data);
+        while let Some(data) = self.direct.as_mut().and_then(|d| d.recv.next_in_order(self.recv.from_engine))
+        {
             if data.len == 0 {
                 self.on_peer_closed();
             } else {
-                self.received.append(Source::Channel, data);
+                self.recv.received.append(Source::Channel, data);
             }
         }
     }
 
     pub fn on_sent(&mut self, blocks: &mut Blocks, len: u32) {
-        let had_room = self.has_room();
-        if !self.has_memory() {
-            self.send.grow();
+        let had_room = self.send.has_room(self.direct.as_deref());
+        if !self.send.has_memory(self.direct.as_deref()) {
+            self.send.memory.grow();
         }
-        self.send.release(blocks, len);
-        self.draining = false;
-        let mut key = if !had_room && self.has_room() { OUT } else { 0 };
-        if self.send.outstanding() == 0 {
+        self.send.memory.release(blocks, len);
+        self.send.shortage.draining = false;
+        let mut key = if !had_room && self.send.has_room(self.direct.as_deref()) { OUT } else { 0 };
+        if self.send.memory.outstanding() == 0 {
             key |= DRAINED;
         }
         self.publish(key);
     }
 
     pub fn on_peer_closed(&mut self) {
-        if self.disconnected || self.peer_closed {
+        if self.link.is_disconnected() || !self.half_close.on_peer_closed() {
             return;
         }
-        self.peer_closed = true;
-        self.publish(IN | RDHUP | if self.write_shut { HUP | OUT } else { 0 });
+        self.publish(IN | RDHUP | if self.half_close.is_write_shut() { HUP | OUT } else { 0 });
     }
 
     /// The connection is gone. What was received before can still be read. `blocks`: the engine has said so, and needs what was to
     /// be sent no more.
     pub fn on_reset(&mut self, blocks: Option<&mut Blocks>, errno: Errno) {
         if let Some(blocks) = blocks {
-            self.send.release_all(blocks);
+            self.send.memory.release_all(blocks);
         }
-        if self.disconnected || std::mem::replace(&mut self.link, Link::Closed) == Link::Closed {
-            return;
-        }
-        if std::mem::take(&mut self.end_is_reported) {
-            self.publish(ALL | DRAINED);
+        if !self.link.lose() {
             return;
         }
         // Linux: a reset in CLOSE_WAIT can only concern what we sent.
-        let close_wait = self.peer_closed && !self.write_shut;
-        self.error = if errno == Errno::ECONNRESET && close_wait { Errno::EPIPE } else { errno };
+        let close_wait = self.half_close.has_peer_closed() && !self.half_close.is_write_shut();
+        self.so_error.on_end(if errno == Errno::ECONNRESET && close_wait { Errno::EPIPE } else { errno });
         self.publish(ALL | DRAINED);
     }
 
     pub fn on_moved(&mut self) {
-        self.was_over |= self.link == Link::Closed;
-        self.link = Link::Moved;
-        if let Some(socket) = self.socket {
+        self.link.moves();
+        if let Some(socket) = self.custody.socket() {
             socket.set_moved();
         }
-        self.received = Received::default();
-        self.pending_credit = 0;
+        self.recv.received = Received::default();
+        self.recv.credit.pending = 0;
         self.publish(DRAINED);
     }
 
@@ -522,68 +406,30 @@ impl Stream {
     pub fn socket_state(&self) -> SocketState {
         SocketState {
             connect_answer: self.connect_answer,
-            read_shut: self.read_shut,
-            write_shut: self.write_shut,
-            low_water: self.low_water,
-            error: self.error,
-            noted_errors_reported: self.noted_errors_reported,
+            shut: self.half_close.shut_by_program(),
+            low_water: self.recv.low_water,
+            so_error: self.so_error.claimed(),
         }
     }
 
     pub fn set_socket_state(&mut self, state: SocketState) {
         self.connect_answer = state.connect_answer;
-        self.read_shut |= state.read_shut;
-        self.write_shut |= state.write_shut;
-        self.low_water = state.low_water;
-        self.error = state.error;
-        self.noted_errors_reported = state.noted_errors_reported;
-    }
-
-    /// Whether what has been received and not read makes the stream readable, `least` bytes of it where there are no records.
-    pub(super) fn has_unread(&self, least: usize) -> bool {
-        let unread = self.received.len();
-        match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
-            Some(incoming) => incoming.is_ready(unread),
-            None => unread >= least,
-        }
-    }
-
-    /// What stands in the way of the next record is told as often as it is asked for: it need not be kept for the next call.
-    pub(super) fn tells_again(&self, errno: Errno) -> bool {
-        self.opens_records()
-            && [Errno::EIO, EBADMSG, Errno::EMSGSIZE, Errno::EINVAL, EKEYEXPIRED].contains(&errno)
-    }
-
-    pub(crate) fn opens_records(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.incoming.is_some())
-    }
-
-    pub(super) fn makes_records(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.outgoing.is_some())
-    }
-
-    /// Whether the SYN waits for the first bytes that the program sends.
-    pub fn waits_for_bytes(&self) -> bool {
-        self.syn_room > 0 && self.link == Link::Connecting
+        state.shut.into_iter().for_each(|how| self.half_close.shut(how));
+        self.recv.low_water = state.low_water;
+        self.so_error = state.so_error;
     }
 }
 
 impl QueueIo {
-    /// Publishes the credit that `stream` owes, or remembers to.
-    pub fn credit(&mut self, slot_id: SlotId, stream: &mut Stream) {
-        if stream.pending_credit == 0 {
+    /// Publishes the credit that a stream owes, or remembers to.
+    pub fn credit(&mut self, slot_id: SlotId, flow: FlowId, credit: &mut WindowCredit) {
+        if credit.pending == 0 {
             return;
         }
-        let credit = ReceiveCredit { flow: stream.flow, len: stream.pending_credit };
-        if self.ring.push_credit(credit).is_ok() {
-            stream.pending_credit = 0;
+        if self.ring.push_credit(ReceiveCredit { flow, len: credit.pending }).is_ok() {
+            credit.pending = 0;
         } else if !self.owing.contains(&slot_id) {
             self.owing.push(slot_id);
         }
     }
-}
-
-/// Bytes that fit a SYN that waits for them; 0: it does not wait.
-pub(super) fn syn_room(info: &FlowInfo) -> u32 {
-    if info.flags & FLOW_WAITS_FOR_DATA != 0 { info.mss.into() } else { 0 }
 }

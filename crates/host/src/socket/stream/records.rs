@@ -1,11 +1,14 @@
 //! Where a stream joins TLS records ([`crate::tls`]): what its program sends is sealed before it goes the way of all bytes, through the engine
 //! or the peer's memory, and what has arrived by either is opened before the program has it.
 
-use super::{Attempt, IN, Link, OUT, Stream};
+use super::recv::Lenders;
+use super::send::ask_for_memory;
+use super::{Attempt, Link, OUT, RecvHalf, Stream};
 use crate::queue::QueueIo;
 use crate::slots::SlotId;
 use crate::socket::flags::SendFlags;
 use crate::socket::received::How;
+use crate::socket::shortage::Shortage;
 use crate::socket::slices::{Gather, Scatter, Source, Target};
 use crate::tls::Tls;
 use crate::tls::incoming::{Given, Incoming};
@@ -22,19 +25,11 @@ const LEAST: usize = 1024;
 const ENTRIES: u32 = 8;
 
 impl Stream {
-    /// Whether a read of `room` bytes is certain to be filled by what is here.
-    pub fn fills(&self, room: usize) -> bool {
-        match self.tls.as_ref().and_then(|tls| tls.incoming.as_ref()) {
-            Some(incoming) => incoming.opened() >= room.max(1),
-            None => self.received.len() >= room,
-        }
-    }
-
     /// Bytes that were received are to be received again, before all others.
     pub fn put_back(&mut self, bytes: Vec<u8>) {
-        match self.tls.as_mut().and_then(|tls| tls.incoming.as_mut()) {
+        match self.ulp.tls.as_mut().and_then(|tls| tls.incoming.as_mut()) {
             Some(incoming) => incoming.put_back(bytes),
-            None => self.received.put_back(bytes),
+            None => self.recv.received.put_back(bytes),
         }
         self.publish(0);
     }
@@ -59,14 +54,14 @@ impl Stream {
         io: &mut QueueIo,
         f: impl FnOnce(&mut Stream, &mut QueueIo, &mut Outgoing) -> R,
     ) -> Option<R> {
-        let mut tls = self.tls.take()?;
+        let mut tls = self.ulp.tls.take()?;
         let result = tls.outgoing.as_mut().map(|outgoing| {
             outgoing.borrow(&mut io.records);
             let result = f(self, io, outgoing);
             outgoing.give_back(&mut io.records);
             result
         });
-        self.tls = Some(tls);
+        self.ulp.tls = Some(tls);
         self.publish(0);
         result
     }
@@ -103,7 +98,7 @@ impl Stream {
             }
             let is_last = !from.follows();
             let sealed = outgoing.waiting().len() as u32;
-            let more = if is_last { flags.more } else { self.send.has_room_behind(sealed) };
+            let more = if is_last { flags.more } else { self.send.memory.has_room_behind(sealed) };
             let end_of_record = flags.end_of_record && is_last;
             self.push(io, outgoing, SendFlags { more, end_of_record, ..flags })?;
         }
@@ -120,7 +115,7 @@ impl Stream {
             outgoing.taken(bytes);
         }
         let is_all = outgoing.waiting().is_empty();
-        self.starved |= !is_all;
+        self.send.shortage.starved |= !is_all;
         Ok(is_all)
     }
 
@@ -128,39 +123,42 @@ impl Stream {
     /// who has to tell of more has been asked.
     fn room_for(&mut self, io: &mut QueueIo, want: usize, overhead: usize) -> Result<Option<usize>, Errno> {
         let mut room = 0;
-        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending())
+        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.send.is_open())
             && let Some(channel) = io.channel(direct.channel)
         {
             if channel.end.room(ENTRIES) < ENTRIES {
-                self.starved = true;
+                self.send.shortage.starved = true;
             } else if direct.reserve(channel, want, u32::MAX).is_some() {
-                room = direct.send.room_now() as usize;
+                room = direct.send.memory.room_now() as usize;
             }
         } else if io.ring.send_room(ENTRIES) < ENTRIES {
-            self.starved = true;
-        } else if self.unsent.has_room_behind(0)
-            && self.send.reserve(&mut io.blocks, want, u32::MAX).is_some()
+            self.send.shortage.starved = true;
+        } else if self.send.unsent.has_room_behind(0)
+            && self.send.memory.reserve(&mut io.blocks, want, u32::MAX).is_some()
         {
-            room = self.send.room_now() as usize;
-        } else if self.send.room() > 0 && self.unsent.has_room_behind(0) && self.send.outstanding() == 0 {
+            room = self.send.memory.room_now() as usize;
+        } else if self.send.memory.room() > 0
+            && self.send.unsent.has_room_behind(0)
+            && self.send.memory.outstanding() == 0
+        {
             // It is memory that is short.
-            self.starved = true;
+            self.send.shortage.starved = true;
         }
         let outstanding = match &self.direct {
-            Some(direct) if direct.is_sending() => direct.send.outstanding(),
-            _ => self.send.outstanding(),
+            Some(direct) if direct.send.is_open() => direct.send.memory.outstanding(),
+            _ => self.send.memory.outstanding(),
         };
         if room > overhead && (outstanding == 0 || room >= want.min(LEAST)) {
             return Ok(Some(room.min(AT_ONCE * (crate::tls::record_type::PLAIN_MAX + overhead))));
         }
-        self.draining |= outstanding > 0;
+        self.send.shortage.draining |= outstanding > 0;
         // Whoever reads out of a channel is asked to tell.
         self.send_bytes(io, &mut Gather::new(&[]), SendFlags::default()).map(|_| None)
     }
 
     /// Ends the record that the program has left open: another key, another type or the end is next.
     pub fn end_records(&mut self, io: &mut QueueIo) {
-        if self.makes_records() && self.link == Link::Open && !self.write_shut {
+        if self.ulp.makes_records() && self.link == Link::Open && !self.half_close.is_write_shut() {
             let _ = self.with_outgoing(io, |stream, io, outgoing| {
                 outgoing.end_record(usize::MAX)?;
                 stream.push(io, outgoing, SendFlags::default())
@@ -170,19 +168,19 @@ impl Stream {
 
     /// There may be room again: what is sealed goes first. `true`: there is none yet, or too little for that.
     pub fn resume(&mut self, io: &mut QueueIo) -> bool {
-        if self.link == Link::Closed {
+        if self.link.is_closed() {
             return false;
         }
-        if !self.has_supply(io) {
+        if !self.send.has_supply(self.direct.as_deref_mut(), io) {
             return true;
         }
-        self.starved = !self.ask_for_memory(io);
-        self.draining = false;
-        if self.makes_records() && self.link == Link::Open {
+        self.send.shortage =
+            Shortage { starved: !ask_for_memory(self.direct.as_deref_mut(), io), draining: false };
+        if self.ulp.makes_records() && self.link == Link::Open {
             self.with_outgoing(io, |stream, io, outgoing| stream.push(io, outgoing, SendFlags::default()));
         }
-        self.publish(if self.has_room() { OUT } else { 0 });
-        self.starved
+        self.publish(if self.send.has_room(self.direct.as_deref()) { OUT } else { 0 });
+        self.send.shortage.starved
     }
 
     /// [`Stream::recv`], out of records.
@@ -193,22 +191,23 @@ impl Stream {
         into: &mut impl Target,
         peek: bool,
     ) -> Result<Attempt, Errno> {
-        let mut tls = self.tls.take().ok_or(Errno::EIO)?;
-        let given = self.recv_by(io, slot_id, &mut tls, into, peek);
-        self.tls = Some(tls);
+        let mut tls = self.ulp.tls.take().ok_or(Errno::EIO)?;
+        let given = self.lenders(io, slot_id, |recv, from| recv.recv_by(from, &mut tls, into, peek));
+        self.ulp.tls = Some(tls);
         self.publish(0);
         match given? {
-            None if into.left() == 0 && self.has_unread(1) => Ok(Attempt::Done(0)),
+            None if into.left() == 0 && self.ulp.is_readable(self.recv.unread(), 1) => Ok(Attempt::Done(0)),
             None => self.recv_nothing(),
             Some(bytes) => Ok(Attempt::Done(bytes)),
         }
     }
+}
 
+impl RecvHalf {
     /// How many bytes `into` was given; `None`: there is no record.
     fn recv_by(
         &mut self,
-        io: &mut QueueIo,
-        slot_id: SlotId,
+        from: &mut Lenders<'_>,
         tls: &mut Tls,
         into: &mut impl Target,
         peek: bool,
@@ -232,7 +231,7 @@ impl Stream {
             if into.left() == 0 || done >= most || is_enough {
                 break;
             }
-            match self.open_next(io, slot_id, incoming) {
+            match self.open_next(from, incoming) {
                 Ok(true) => opened += 1,
                 Ok(false) => break,
                 Err(_) if done > 0 => break,
@@ -243,12 +242,7 @@ impl Stream {
     }
 
     /// Opens the next record, if all of it is here.
-    fn open_next(
-        &mut self,
-        io: &mut QueueIo,
-        slot_id: SlotId,
-        incoming: &mut Incoming,
-    ) -> Result<bool, Errno> {
+    fn open_next(&mut self, from: &mut Lenders<'_>, incoming: &mut Incoming) -> Result<bool, Errno> {
         if let Some(errno) = incoming.refusal() {
             return Err(errno);
         }
@@ -256,7 +250,7 @@ impl Stream {
             let mut header = [0; HEADER];
             let mut slices = [IoSliceMut::new(&mut header)];
             let how = How { skip: 0, most: HEADER, peek: true };
-            self.received.copy_out(io, self.direct.as_deref(), &mut Scatter::new(&mut slices), how)?;
+            self.copy_out(from, &mut Scatter::new(&mut slices), how)?;
             incoming.take_header(header)?;
         }
         let needed = incoming.needed();
@@ -266,15 +260,9 @@ impl Stream {
         let mut record = vec![0; needed];
         let mut slices = [IoSliceMut::new(&mut record)];
         let how = How { skip: 0, most: needed, peek: false };
-        let copied =
-            self.received.copy_out(io, self.direct.as_deref(), &mut Scatter::new(&mut slices), how)?;
-        self.settle_read(io, slot_id, &copied);
+        let copied = self.copy_out(from, &mut Scatter::new(&mut slices), how)?;
+        self.settle_read(from, &copied);
         incoming.take_record(record)?;
         Ok(true)
-    }
-
-    /// A direction has a key now: whether there is something to read has changed.
-    pub fn on_key(&self) {
-        self.publish(IN);
     }
 }

@@ -1,9 +1,10 @@
 //! Writing: what the program gives goes to the engine, or to the peer's memory.
 
-use super::{Attempt, DRAINED, Link, OUT, Stream};
+use super::{Attempt, DRAINED, Link, OUT, SendHalf, Stream};
 use crate::queue::QueueIo;
-use crate::socket::direct::{Direct, Waits};
+use crate::socket::direct::Direct;
 use crate::socket::flags::SendFlags;
+use crate::socket::shortage::Shortage;
 use crate::socket::slices::{Room, Source};
 use toe_abi::channel::ChannelEntry;
 use toe_abi::entry::{MemRange, Send};
@@ -14,10 +15,9 @@ use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 impl Stream {
     /// There may be memory or room again. Who waits looks anew; to sets it is an event only where there was none.
     pub fn on_supply(&mut self) {
-        self.starved = false;
-        self.draining = false;
-        let had_room = self.socket.is_some_and(|socket| socket.ready_now() & OUT != 0);
-        self.publish(match (self.has_room(), had_room) {
+        self.send.shortage = Shortage::default();
+        let had_room = self.custody.socket().is_some_and(|socket| socket.ready_now() & OUT != 0);
+        self.publish(match (self.send.has_room(self.direct.as_deref()), had_room) {
             (true, false) => OUT,
             (true, true) => DRAINED,
             (false, _) => 0,
@@ -26,11 +26,13 @@ impl Stream {
 
     /// Memory of the channel came back without a word of the peer.
     pub fn on_reclaimed(&mut self) {
-        if self.draining && self.direct.as_ref().is_some_and(|direct| direct.send.is_writable()) {
-            self.draining = false;
+        if self.send.shortage.draining
+            && self.direct.as_ref().is_some_and(|direct| direct.send.memory.is_writable())
+        {
+            self.send.shortage.draining = false;
         }
-        let has_room = self.has_room();
-        let is_event = has_room && self.socket.is_some_and(|socket| socket.ready_now() & OUT == 0);
+        let has_room = self.send.has_room(self.direct.as_deref());
+        let is_event = has_room && self.custody.socket().is_some_and(|socket| socket.ready_now() & OUT == 0);
         self.publish(if is_event { OUT } else { 0 });
     }
 
@@ -41,22 +43,24 @@ impl Stream {
         from: &mut impl Source,
         flags: SendFlags,
     ) -> Result<Attempt, Errno> {
-        if self.link != Link::Open && !self.waits_for_bytes() {
+        if self.link != Link::Open && !self.link.waits_for_bytes() {
             return Ok(Attempt::Wait);
         }
-        let in_syn = self.waits_for_bytes().then_some(self.syn_room);
-        let mut sent = self.send_direct(io, from, flags.urgent)?;
-        let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.is_sending());
-        while through_engine && from.left() > 0 && self.send.room() > 0 && self.unsent.has_room_behind(0) {
+        let in_syn = self.link.syn_room();
+        let mut sent = self.send.send_direct(self.direct.as_deref_mut(), io, from, flags.urgent)?;
+        let through_engine = self.direct.as_ref().is_none_or(|direct| !direct.send.is_open());
+        while through_engine
+            && from.left() > 0
+            && self.send.memory.room() > 0
+            && self.send.unsent.has_room_behind(0)
+        {
             if io.ring.send_room(1) == 0 {
-                self.starved = true;
+                self.send.shortage.starved = true;
                 break;
             }
-            let most = in_syn.unwrap_or_else(|| from.piece(self.send.outstanding()));
-            let Some(piece) = self.send.reserve(&mut io.blocks, from.left(), most) else {
-                // With bytes outstanding the next acknowledgement helps; without, it is memory that is short.
-                self.starved = self.send.outstanding() == 0;
-                self.draining = !self.starved;
+            let most = in_syn.unwrap_or_else(|| from.piece(self.send.memory.outstanding()));
+            let Some(piece) = self.send.memory.reserve(&mut io.blocks, from.left(), most) else {
+                self.send.shortage = Shortage::of_memory(self.send.memory.outstanding());
                 break;
             };
             match from.check_next(piece.len as usize) {
@@ -72,60 +76,131 @@ impl Stream {
             // "More follows" only when it does: what is held back for it would otherwise wait for room that the same held
             // bytes take up.
             let follows = match from.follows() {
-                true if self.syn_room == 0 => {
-                    self.send.has_room_behind(len) && self.unsent.has_room_behind(len)
+                true if in_syn.is_none() => {
+                    self.send.memory.has_room_behind(len) && self.send.unsent.has_room_behind(len)
                 }
-                _ => flags.more || self.corked,
+                _ => flags.more || self.send.corked,
             };
             // A call that only a part is taken of has not come to its last byte.
             let is_last = !from.follows();
             let (urgent, end_of_record) = (flags.urgent && is_last, flags.end_of_record && is_last);
             if !io.send(Send { flow: self.flow, data, more: follows, urgent, end_of_record }) {
-                self.starved = true;
+                self.send.shortage.starved = true;
                 break;
             }
-            self.send.commit(len);
-            self.unsent.given(len);
-            self.engine_sent += u64::from(len);
+            self.send.memory.commit(len);
+            self.send.unsent.given(len);
+            self.send.to_engine += u64::from(len);
             sent += len as usize;
             io.ring();
-            if core::mem::take(&mut self.syn_room) > 0 {
+            if self.link.let_syn_go() {
                 // The SYN takes these with it; the others wait until the peer has answered.
                 break;
             }
         }
         if through_engine {
-            self.send.look_at_share(&io.blocks);
-            self.starved = self.starved || io.is_short();
+            self.send.memory.look_at_share(&io.blocks);
+            self.send.shortage.starved = self.send.shortage.starved || io.is_short();
         }
         self.publish(0);
         Ok(if sent > 0 { Attempt::Done(sent) } else { Attempt::Wait })
+    }
+
+    /// Whether all that was sent has been acknowledged ([`SendHalf::outstanding`]). If not, the stream is told of what changes that.
+    pub fn is_acknowledged(&mut self, io: &mut QueueIo) -> bool {
+        let is_acknowledged = self.send.outstanding(self.direct.as_deref_mut(), io) == 0;
+        if !is_acknowledged
+            && self.send.memory.outstanding() == 0
+            && let Some(direct) = &mut self.direct
+            && let Some(channel) = io.channel(direct.channel)
+            && !direct.want(channel, true)
+        {
+            self.send.shortage.retry_soon();
+        }
+        is_acknowledged
+    }
+
+    /// The channel through which its bytes go; `None`: the engine takes them.
+    pub fn channel(&self) -> Option<ChannelId> {
+        self.direct.as_ref().filter(|direct| direct.send.is_open()).map(|direct| direct.channel)
+    }
+
+    /// The ring that it would use has become short. `true`: it is to be told when there is room again.
+    pub fn starve_if_it_has_room(&mut self) -> bool {
+        let is_hit = self.link == Link::Open && !self.send.shortage.starved;
+        if is_hit {
+            self.send.shortage.starved = true;
+            self.publish(0);
+        }
+        is_hit
+    }
+
+    /// The peer will say no more of room: what waited for its word goes on.
+    pub fn release_sender(&mut self, io: &mut QueueIo) {
+        if let Some(direct) = &mut self.direct
+            && let Some(channel) = io.channel(direct.channel)
+        {
+            direct.on_space(channel);
+            self.on_supply();
+        }
+    }
+
+    /// TCP_NOTSENT_LOWAT.
+    pub fn set_unsent_low_water(&mut self, bytes: u32) {
+        self.send.unsent.set_low_water(bytes);
+        self.publish(if self.send.has_room(self.direct.as_deref()) { OUT } else { 0 });
+    }
+
+    /// So many bytes have gone out.
+    pub fn on_went_out(&mut self, bytes: u32) {
+        let had_room = self.send.has_room(self.direct.as_deref());
+        self.send.unsent.went_out(bytes);
+        self.publish(if !had_room && self.send.has_room(self.direct.as_deref()) { OUT } else { 0 });
+    }
+}
+
+impl SendHalf {
+    pub(super) fn has_room(&self, direct: Option<&Direct>) -> bool {
+        self.has_memory(direct) && (self.unsent.is_low() || direct.is_some_and(|d| d.send.is_open()))
+    }
+
+    pub(super) fn has_memory(&self, direct: Option<&Direct>) -> bool {
+        let memory = match direct {
+            Some(direct) if direct.send.is_open() => &direct.send.memory,
+            _ => &self.memory,
+        };
+        self.shortage.is_none() && memory.is_writable()
+    }
+
+    /// Whether a send needs nothing from the engine. For room in the channel's ring it looks itself.
+    pub fn sends_directly(&self, direct: Option<&Direct>) -> bool {
+        let direct = direct.filter(|direct| direct.send.is_open());
+        !self.shortage.draining && direct.is_some_and(|direct| direct.send.memory.is_writable())
     }
 
     /// Sends through the channel while that is open: as much as there is room for. Records need no end there, as there are no
     /// segments.
     fn send_direct(
         &mut self,
+        direct: Option<&mut Direct>,
         io: &mut QueueIo,
         from: &mut impl Source,
         urgent: bool,
     ) -> Result<usize, Errno> {
-        let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return Ok(0) };
+        let Some(direct) = direct.filter(|direct| direct.send.is_open()) else { return Ok(0) };
         let mut debt = io.session.settling().debt();
         let Some(channel) = io.channel(direct.channel) else { return Ok(0) };
-        let (mut sent, was_starved) = (0, self.starved);
+        let (mut sent, was_starved) = (0, self.shortage.starved);
         while from.left() > 0 {
             // One for the bytes, perhaps one for `Begin`, one for `After`, one for `Urgent`, one for `Want`.
             if channel.end.room(5) < 5 {
                 // A peer that is gone makes no room: then the rest goes by the engine.
-                self.starved = direct.is_still_sending();
+                self.shortage.starved = direct.is_still_sending();
                 break;
             }
-            let most = from.piece(direct.send.outstanding());
+            let most = from.piece(direct.send.memory.outstanding());
             let Some(mut piece) = direct.reserve(channel, from.left(), most) else {
-                // With bytes outstanding it helps when the peer reads; without, it is memory that is short.
-                self.starved = direct.send.outstanding() == 0;
-                self.draining = !self.starved;
+                self.shortage = Shortage::of_memory(direct.send.memory.outstanding());
                 break;
             };
             // What is counted is copied in whole.
@@ -142,7 +217,7 @@ impl Stream {
                 }
             }
             // Counted before it is copied, where that can be: the locked addition would wait for the copy to reach the peer's cache.
-            if !direct.claim(channel, piece.len, self.engine_sent) {
+            if !direct.claim(channel, piece.len, self.to_engine) {
                 if !is_certain {
                     from.take_back(piece.len as usize);
                 }
@@ -162,12 +237,11 @@ impl Stream {
                 channel.push(ChannelEntry::Urgent { slot, generation });
             }
         }
-        if direct.send.outstanding() > 0 {
+        if direct.send.memory.outstanding() > 0 {
             direct.lend(channel);
         }
-        if direct.is_sending() {
-            let waits = Waits { was_starved, starved: self.starved, draining: self.draining };
-            self.starved = direct.ask_for_room(channel, waits);
+        if direct.send.is_open() {
+            self.shortage.starved = direct.ask_for_room(channel, was_starved, self.shortage);
         }
         if sent > 0 {
             channel.end.wake_peer();
@@ -176,93 +250,34 @@ impl Stream {
     }
 
     /// SO_SNDBUF.
-    pub fn set_send_limit(&mut self, bytes: u32) {
-        self.send.set_limit(bytes);
-        if let Some(direct) = &mut self.direct {
-            direct.send.set_limit_in_channel(bytes);
+    pub fn set_limit(&mut self, direct: Option<&mut Direct>, bytes: u32) {
+        self.memory.set_limit(bytes);
+        if let Some(direct) = direct {
+            direct.send.memory.set_limit_in_channel(bytes);
         }
     }
 
     /// Bytes sent and not yet acknowledged. Those in a channel are in the peer's reach as if they had been; beyond what a
     /// peer takes unread of TCP they count until it has read.
-    pub fn outstanding(&mut self, io: &mut QueueIo) -> u32 {
-        let direct = self.direct.as_mut().map_or(0, |direct| {
+    pub fn outstanding(&self, direct: Option<&mut Direct>, io: &mut QueueIo) -> u32 {
+        let direct = direct.map_or(0, |direct| {
             if let Some(channel) = io.channel(direct.channel) {
                 direct.reclaim(channel);
             }
-            direct.send.outstanding().saturating_sub(RECEIVE_WINDOW_INITIAL)
+            direct.send.memory.outstanding().saturating_sub(RECEIVE_WINDOW_INITIAL)
         });
-        self.send.outstanding() + direct
-    }
-
-    /// Whether all that was sent has been acknowledged ([`Stream::outstanding`]). If not, the stream is told of what changes that.
-    pub fn is_acknowledged(&mut self, io: &mut QueueIo) -> bool {
-        let is_acknowledged = self.outstanding(io) == 0;
-        if !is_acknowledged
-            && self.send.outstanding() == 0
-            && let Some(direct) = &mut self.direct
-            && let Some(channel) = io.channel(direct.channel)
-            && !direct.want(channel, true)
-        {
-            self.retry_soon();
-        }
-        is_acknowledged
-    }
-
-    /// The channel through which its bytes go; `None`: the engine takes them.
-    pub fn channel(&self) -> Option<ChannelId> {
-        self.direct.as_ref().filter(|direct| direct.is_sending()).map(|direct| direct.channel)
-    }
-
-    /// The ring that it would use has become short. `true`: it is to be told when there is room again.
-    pub fn starve_if_it_has_room(&mut self) -> bool {
-        let is_hit = self.link == Link::Open && !self.starved;
-        if is_hit {
-            self.starved = true;
-            self.publish(0);
-        }
-        is_hit
+        self.memory.outstanding() + direct
     }
 
     /// Whether what a starved stream waited for is there: room in the ring that its bytes take, and memory if it has none.
-    pub(super) fn has_supply(&mut self, io: &mut QueueIo) -> bool {
-        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending())
+    pub(super) fn has_supply(&self, direct: Option<&mut Direct>, io: &mut QueueIo) -> bool {
+        if let Some(direct) = direct.filter(|direct| direct.send.is_open())
             && direct.is_still_sending()
             && let Some(channel) = io.channel(direct.channel)
         {
-            return channel.has_supply_for(&direct.send);
+            return channel.has_supply_for(&direct.send.memory);
         }
-        io.has_supply_for(&self.send)
-    }
-
-    /// The peer is asked to tell of memory, if that is what is missing. `false`: the ring is full.
-    pub(super) fn ask_for_memory(&mut self, io: &mut QueueIo) -> bool {
-        let Some(direct) = self.direct.as_mut().filter(|direct| direct.is_sending()) else { return true };
-        let Some(channel) = io.channel(direct.channel) else { return true };
-        direct.send.is_writable() || direct.want(channel, true)
-    }
-
-    /// The peer will say no more of room: what waited for its word goes on.
-    pub fn release_sender(&mut self, io: &mut QueueIo) {
-        if let Some(direct) = &mut self.direct
-            && let Some(channel) = io.channel(direct.channel)
-        {
-            direct.on_space(channel);
-            self.on_supply();
-        }
-    }
-
-    /// TCP_NOTSENT_LOWAT.
-    pub fn set_unsent_low_water(&mut self, bytes: u32) {
-        self.unsent.set_low_water(bytes);
-        self.publish(if self.has_room() { OUT } else { 0 });
-    }
-
-    /// So many bytes have gone out.
-    pub fn on_went_out(&mut self, bytes: u32) {
-        let had_room = self.has_room();
-        self.unsent.went_out(bytes);
-        self.publish(if !had_room && self.has_room() { OUT } else { 0 });
+        io.has_supply_for(&self.memory)
     }
 }
 
@@ -270,7 +285,7 @@ impl QueueIo {
     /// Whether the end of one that is being closed can be told through a channel: bytes that the engine may still bring would be
     /// answered by a reset.
     pub fn may_tell_close(&self, stream: &Stream) -> bool {
-        let has_all = |direct: &Direct| direct.has_all_of_engine(stream.engine_arrived);
+        let has_all = |direct: &Direct| direct.recv.has_all_of_engine(stream.recv.from_engine);
         may_tell_end(stream) && stream.direct.as_deref().is_some_and(has_all)
     }
 
@@ -287,15 +302,22 @@ impl QueueIo {
         if let Some(debt) = debt {
             channel.push(ChannelEntry::After { slot, generation, debt });
         }
-        if !std::mem::replace(&mut direct.begun, true) {
-            channel.push(ChannelEntry::Begin { slot, generation, after: stream.engine_sent });
+        if direct.send.begin() {
+            channel.push(ChannelEntry::Begin { slot, generation, after: stream.send.to_engine });
         }
         channel.push(ChannelEntry::End { slot, generation, abort });
         channel.end.wake_peer();
     }
 }
 
+/// The peer is asked to tell of memory, if that is what is missing. `false`: the ring is full.
+pub(super) fn ask_for_memory(direct: Option<&mut Direct>, io: &mut QueueIo) -> bool {
+    let Some(direct) = direct.filter(|direct| direct.send.is_open()) else { return true };
+    let Some(channel) = io.channel(direct.channel) else { return true };
+    direct.send.memory.is_writable() || direct.want(channel, true)
+}
+
 /// Whether the end can be told through a channel: the last bytes have gone there.
 pub(super) fn may_tell_end(stream: &Stream) -> bool {
-    stream.channel().is_some() && stream.tls.is_none()
+    stream.channel().is_some() && stream.ulp.tls.is_none()
 }

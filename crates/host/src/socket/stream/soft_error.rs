@@ -3,24 +3,14 @@
 //! only SO_ERROR tells, as in Linux, and only as long as the engine has noted it.
 
 use super::{ERR, Link, Stream};
-use toe_abi::command::FlowInfo;
 use toe_abi::errno::Errno;
 
 impl Stream {
     /// The engine tells of one.
     pub fn on_soft_error(&mut self, errno: Errno) {
-        if self.link == Link::Open && !self.let_go {
-            self.error = errno;
+        if self.link == Link::Open && !self.custody.has_let_go() {
+            self.so_error.set(errno);
             self.publish(ERR);
         }
-    }
-
-    /// The one that the engine has noted, once.
-    pub fn take_noted_error(&mut self, info: &FlowInfo) -> Errno {
-        if info.soft_error == 0 || info.soft_errors == self.noted_errors_reported || self.link != Link::Open {
-            return Errno::OK;
-        }
-        self.noted_errors_reported = info.soft_errors;
-        Errno(info.soft_error.into())
     }
 }
