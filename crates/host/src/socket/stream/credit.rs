@@ -1,5 +1,9 @@
 //! Credit towards the engine: the memory of what has been read is told to be free, so that the peer's window opens again.
 
+use crate::queue::QueueIo;
+use crate::slots::SlotId;
+use toe_abi::entry::ReceiveCredit;
+use toe_base::FlowId;
 use toe_base::limits::RECEIVE_WINDOW_INITIAL;
 
 /// Credit that a sleeping engine need not be woken for: half of the smallest window that it offers, so the peer always
@@ -38,6 +42,20 @@ impl WindowCredit {
             self.quiet = 0;
         }
         wakes
+    }
+}
+
+impl QueueIo {
+    /// Publishes the credit that a stream owes, or remembers to.
+    pub fn credit(&mut self, slot_id: SlotId, flow: FlowId, credit: &mut WindowCredit) {
+        if credit.pending == 0 {
+            return;
+        }
+        if self.ring.push_credit(ReceiveCredit { flow, len: credit.pending }).is_ok() {
+            credit.pending = 0;
+        } else if !self.owing.contains(&slot_id) {
+            self.owing.push(slot_id);
+        }
     }
 }
 

@@ -24,35 +24,33 @@ mod half_close;
 mod link;
 mod records;
 mod recv;
+mod recv_half;
 mod send;
+mod send_half;
 mod so_error;
 mod soft_error;
 mod ulp;
 mod unsent;
 
 pub use link::{HowClosed, Link};
+pub use recv_half::RecvHalf;
+pub use send_half::SendHalf;
 
-use crate::queue::QueueIo;
-use crate::send_memory::{Blocks, SendMemory};
-use crate::slots::SlotId;
+use crate::send_memory::Blocks;
 use crate::socket::direct::Direct;
 use crate::socket::received::{Received, Source};
-use crate::socket::shortage::Shortage;
-use crate::socket::urgent::{Plan, Urgent};
-use crate::socket::zerocopy::ZeroCopy;
+use crate::socket::urgent::Plan;
 use crate::socket::{Shutdown, Socket};
-use credit::WindowCredit;
 use custody::Custody;
 use endpoints::Endpoints;
 use half_close::HalfClose;
 use so_error::SoError;
 use std::sync::atomic::Ordering;
 use toe_abi::command::{FLOW_RECEIVE_SHUT, FlowInfo};
-use toe_abi::entry::{MemRange, ReceiveCredit};
+use toe_abi::entry::MemRange;
 use toe_abi::errno::Errno;
 use toe_base::FlowId;
 use ulp::Ulp;
-use unsent::Unsent;
 
 pub const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
@@ -106,32 +104,6 @@ pub struct Stream {
     pub direct: Option<Box<Direct>>,
     pub ulp: Ulp,
     pub endpoints: Endpoints,
-}
-
-/// What comes from the peer.
-#[derive(Debug)]
-pub struct RecvHalf {
-    pub received: Received,
-    /// Bytes that the engine has brought, ever.
-    from_engine: i64,
-    pub credit: WindowCredit,
-    pub urgent: Urgent,
-    /// Fewer unread bytes than this do not count as readable (SO_RCVLOWAT).
-    pub low_water: usize,
-}
-
-/// What goes to the peer.
-#[derive(Debug, Default)]
-pub struct SendHalf {
-    /// Memory that the engine sends from. That of a channel is [`Direct`]'s.
-    pub memory: SendMemory,
-    /// Bytes that were sent through the engine, ever.
-    to_engine: u64,
-    unsent: Unsent,
-    /// TCP_CORK: behind all that is sent there is more to come.
-    pub corked: bool,
-    pub shortage: Shortage,
-    pub zerocopy: ZeroCopy,
 }
 
 impl Stream {
@@ -417,19 +389,5 @@ impl Stream {
         state.shut.into_iter().for_each(|how| self.half_close.shut(how));
         self.recv.low_water = state.low_water;
         self.so_error = state.so_error;
-    }
-}
-
-impl QueueIo {
-    /// Publishes the credit that a stream owes, or remembers to.
-    pub fn credit(&mut self, slot_id: SlotId, flow: FlowId, credit: &mut WindowCredit) {
-        if credit.pending == 0 {
-            return;
-        }
-        if self.ring.push_credit(ReceiveCredit { flow, len: credit.pending }).is_ok() {
-            credit.pending = 0;
-        } else if !self.owing.contains(&slot_id) {
-            self.owing.push(slot_id);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Where a stream joins TLS records ([`crate::tls`]): what its program sends is sealed before it goes the way of all bytes, through the engine
 //! or the peer's memory, and what has arrived by either is opened before the program has it.
 
-use super::recv::Lenders;
+use super::recv_half::Lenders;
 use super::send::ask_for_memory;
 use super::{Attempt, Link, OUT, RecvHalf, Stream};
 use crate::queue::QueueIo;
