@@ -40,11 +40,12 @@ fn a_quick_run_has_the_promised_shape() {
     assert_eq!(left_by(pid), Vec::<String>::new());
 
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     let rows = report["rows"].as_array().expect("rows");
     let names: Vec<_> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
     assert_eq!(names, ["local/rr/64B-d1-c1", "local/wake/64B"]);
     for row in rows {
+        assert_eq!(row["cores"], "spare");
         for stack in ["linux", "toe"] {
             let medians = &row["medians"][stack];
             for figure in ["rate", "p50_us", "p99_us", "server_cpu_us", "total_cpu_us", "memory_kib"] {
