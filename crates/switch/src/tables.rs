@@ -85,13 +85,14 @@ pub fn passes_sockets() -> bool {
     any
 }
 
-/// As anchors are.
+/// Whether it is a directory, as anchors are.
 pub fn is_directory(fd: c_int) -> bool {
     rustix::fs::fstat(sys::borrow(fd)).is_ok_and(|stat| {
         rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
     })
 }
 
+/// Whether exec leaves it open: it is without FD_CLOEXEC.
 pub fn goes_over_exec(fd: c_int) -> bool {
     rustix::io::fcntl_getfd(sys::borrow(fd)).is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
 }

@@ -146,7 +146,8 @@ fn followed(fd: c_int, of: c_int) {
         return;
     }
     let is_passed = guarded(false, || match (fork::in_vfork_child(), listener(of)) {
-        // A child of vfork has descriptors of its own, and is about to execute something with them.
+        // A child of vfork has descriptors of its own, and is about to execute something with them: its parent shares them now, in whose memory
+        // it runs.
         (true, listener) if goes_over_exec(fd) => {
             listener.into_iter().for_each(|listener| listener.keep_over_exec(true));
             true

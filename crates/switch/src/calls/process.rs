@@ -50,8 +50,8 @@ pub fn before_child() {
     guarded((), toe::fork::before_child);
 }
 
-/// Before a child that runs in this process's memory until it executes something. It keeps what goes over exec; what it makes go over exec by a call of
-/// its own, that call tells of (`descriptor.rs`). Most keep no socket, and then connections stay in their channels.
+/// Before a child that runs in this process's memory until it executes a program, which has the descriptors without FD_CLOEXEC. Where no socket is among
+/// them, connections stay in their channels. A call by which the child puts one there shares them then (`descriptor.rs`).
 pub fn before_spawn() {
     if guarded(true, tables::passes_sockets) {
         before_child();
